@@ -1,5 +1,5 @@
-//! What `lockscope --version` says of the build, and the recorder that the program carries. Nothing of it depends on when it was
-//! built, or where.
+//! What `lockscope --version` says of the build, and the recorder that the program carries. Nothing of it depends on
+//! when it was built, or where.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,18 +23,22 @@ fn main() {
     recorder(package);
 }
 
-/// Compile the library that `lockscope run --record` preloads (src/recorder/preload): a program by itself, with `core` alone. Where
-/// no linker can do it, or on another machine, an empty file stands for it, and the program says so when it is asked to record.
+/// Compile the library that `lockscope run --record` preloads (src/recorder/preload): a program by itself, with `core`
+/// alone. Where no linker can do it, or on another machine, an empty file stands for it, and the program says so when
+/// it is asked to record.
 fn recorder(package: &Path) {
     let sources = package.join("src/recorder/preload");
     println!("cargo::rerun-if-changed={}", sources.display());
     let library = PathBuf::from(variable("OUT_DIR")).join("liblockscope_recorder.so");
     // That of the toolchain, and those of distributions.
     let linkers = [("rust-lld", "ld.lld"), ("ld.lld", "ld.lld"), ("ld", "ld")];
+    // rustc before 1.90 knows the option on few targets, and needs it on none.
+    let self_contained = [Some("link-self-contained=no"), None];
+    let mut ways = linkers.into_iter().flat_map(|linker| self_contained.map(|option| (linker, option)));
     let is_known = variable("CARGO_CFG_TARGET_ARCH") == "x86_64" && variable("CARGO_CFG_TARGET_OS") == "linux";
     let mut told = String::new();
     let is_built = is_known
-        && linkers.into_iter().any(|(linker, flavor)| {
+        && ways.any(|((linker, flavor), self_contained)| {
             let _ = std::fs::remove_file(&library);
             let mut command = Command::new(variable("RUSTC"));
             command.args(["--edition", "2024", "--crate-name", "lockscope_recorder", "--crate-type", "cdylib"]);
@@ -49,14 +53,13 @@ fn recorder(package: &Path) {
                 // So that lockscope and debuggers find the way through its frames.
                 "force-unwind-tables=yes",
                 "target-feature=-crt-static",
-                "link-self-contained=no",
-                // Code of `core` that was built to unwind names the function for it, and nothing here unwinds: undefined it would
-                // keep every program from starting. It stays the library's own.
+                // Code of `core` that was built to unwind names the function for it, and nothing here unwinds:
+                // undefined it would keep every program from starting. It stays the library's own.
                 "link-arg=--defsym=rust_eh_personality=0",
                 &format!("linker={linker}"),
                 &format!("linker-flavor={flavor}"),
             ];
-            command.args(options.iter().flat_map(|option| ["-C", option]));
+            command.args(options.into_iter().chain(self_contained).flat_map(|option| ["-C", option]));
             command.arg("--remap-path-prefix").arg(format!("{}=", package.display()));
             command.arg("-o").arg(&library).arg(sources.join("preload.rs"));
             match command.output() {

@@ -1,19 +1,21 @@
-//! The same work on each of many things, done by several threads of lockscope's.
+//! The same work on many items, done by several threads of lockscope.
 //!
-//! In: things and what to do with each. Out: what that gave, in the order of the things. To ask the kernel about ten thousand threads
-//! takes half a second of one processor, to write down what they do a tenth, and nothing in it waits for anything but that.
+//! In: items and a function. Out: the function's results, in the order of the items. Queries to the kernel about ten
+//! thousand threads take half a second of one processor, and formatting their frames takes a tenth. Both only use the
+//! processor and wait for nothing else.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, available_parallelism, scope};
 
-/// So many are done before the next are taken: whoever gets a processor goes on, whatever the other one gets.
+/// Items in one part. Workers take parts one by one, so a worker that gets more processor time does more of them.
 const PART: usize = 32;
-/// As many work at once, where there are so many processors and so many things: beyond that they wait for each other in the kernel.
+/// At most this many workers, if there are as many processors and items. More workers would wait for each other in the
+/// kernel.
 const WORKERS: usize = 8;
 
-/// What `ask` says of each.
+/// The results of `ask`, one for each item.
 pub(crate) fn ask_each<Thing: Sync, Answer: Send>(
     things: &[Thing],
     ask: impl Fn(&Thing) -> Answer + Sync,
@@ -21,7 +23,8 @@ pub(crate) fn ask_each<Thing: Sync, Answer: Send>(
     make_each(things, || (), |(), thing| ask(thing))
 }
 
-/// What `make` makes of each, with what whoever works keeps from one thing to the next, which begins with `begin`.
+/// The results of `make`, one for each item. Each worker keeps a value from one item to the next, which starts as
+/// `begin()`.
 pub(crate) fn make_each<'t, Thing: Sync, Kept, Made: Send>(
     things: &'t [Thing],
     begin: impl Fn() -> Kept + Sync,
@@ -50,7 +53,7 @@ pub(crate) fn make_each<'t, Thing: Sync, Kept, Made: Send>(
         done.extend(helpers.into_iter().flatten().flat_map(|helper| helper.join().unwrap_or_default()));
         done
     });
-    // What a helper took that failed is done once more.
+    // Parts that a failed helper took are done again.
     let again = |part| work(&mut begin(), part);
     let all = parts.iter().enumerate().flat_map(|(number, part)| done.remove(&number).unwrap_or_else(|| again(part)));
     all.collect()

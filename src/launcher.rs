@@ -1,10 +1,10 @@
-//! Which job a process belongs to, and which rank it is there, by the variables that launchers set.
+//! A process's job and its rank there, from the variables that launchers set.
 //!
-//! In: the variables of [`environment`](crate::image::environment). Out: a [`Membership`]. Of several launchers, one inside the
-//! other, the innermost counts: under `srun torchrun` SLURM_PROCID is the node's and RANK the process's. What is missing or no
-//! number is not guessed. Nothing is read here, and no process is looked at.
+//! In: the variables of [`environment`](crate::image::environment). Out: a [`Membership`]. If launchers are nested, the
+//! innermost counts: under `srun torchrun`, SLURM_PROCID is the node's and RANK the process's. A missing or malformed
+//! number is not guessed. This module reads nothing and samples no process.
 
-// What it reads is foreign.
+// All of its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -166,7 +166,7 @@ pub(crate) fn membership(variables: &[(String, String)]) -> Option<Membership> {
         Some(Membership {
             job: Job {
                 engine: row.engine.to_owned(),
-                // What torchrun says where nobody has given the job a name (--rdzv-id).
+                // torchrun's value if nobody gave the job a name (--rdzv-id).
                 id: row.job.iter().find_map(|name| text(name)).filter(|id| id != "none"),
                 step: text(row.step),
             },
@@ -212,7 +212,7 @@ pub(crate) fn is_wrapper(name: &str) -> bool {
         "tini",
         "dumb-init",
     ];
-    // The process that looks, below a `lockscope run`, has a name of its own.
+    // The sampling process, below a `lockscope run`, has a name of its own.
     name.starts_with("lockscope") || NAMES.contains(&name)
 }
 

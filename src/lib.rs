@@ -1,7 +1,7 @@
 //! lockscope says why a process hangs: who waits for what, who holds it, how that is known, and what to change.
 //!
-//! The library is what the command line tool does: [`attach`] to processes, or look at cores and snapshots [`post_mortem`]; both give a
-//! [`Report`], the data of the JSON contract; [`render()`] writes it.
+//! The library is what the command line tool does: [`attach`] to processes, or read cores and snapshots
+//! [`post_mortem`]; both give a [`Report`], the data of the JSON contract; [`render()`] writes it.
 //!
 //! ```
 //! use lockscope::report::{Certainty, Verdict};
@@ -38,10 +38,10 @@
 //! report    owned, serialisable    -> render::{text, short, html, json, svg, dot, mermaid, markdown, junit, github}
 //! ```
 //!
-//! `run` goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
-//! (`run::lookers`: the process that keeps limits and signals never looks, and the one that looks may die of it), while `cli`
-//! decides what becomes of a hang and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
-//! (`run::suite`).
+//! `run` goes round it: it reads /proc, decides when to sample and what equal samples prove, and starts and ends the
+//! command (`run::samplers`: the process that keeps limits and signals never samples, and the one that samples may die
+//! of it), while `cli` decides how to end a hang, and reports it. A test runner's plugin (scripts/ship/pypi) talks to
+//! `cli::monitor` by lines of JSON (`run::suite`).
 //!
 //! # What imports what
 //!
@@ -53,10 +53,12 @@
 //! memory               ->
 //! manual               ->
 //! limits               ->
+//! reduction            ->
 //! arch                 -> memory limits
 //! launcher             -> limits
 //! nccl_ras             ->
 //! in_parts             ->
+//! origin               ->
 //! image                -> sys memory arch limits launcher nccl_ras in_parts
 //! recorder             -> limits image
 //! modules              -> memory arch limits image
@@ -64,11 +66,12 @@
 //! symbols              -> limits image modules unwind
 //! code                 -> arch limits image unwind symbols
 //! gpu                  -> limits image symbols
-//! python               -> limits image symbols
-//! threads              -> limits image recorder unwind symbols code python
+//! python               -> limits image origin symbols
+//! threads              -> limits image origin recorder unwind symbols code python
 //! waits::label         ->
 //! waits::kinds         -> waits::label
 //! waits::model         -> image waits::label waits::kinds
+//! waits::proof         -> waits::model
 //! waits::circumstances -> image waits::model
 //! waits::cluster       ->
 //! waits::collective    ->
@@ -81,7 +84,7 @@
 //! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
 //! waits::progress      -> arch image waits::kinds waits::thread waits::blocked_on
-//! waits::holders       -> limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::holders       -> limits reduction image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
@@ -90,50 +93,55 @@
 //! waits::mpi           -> limits image code waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::references waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::holders
-//! waits::ways_out      -> image limits python threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
-//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::ways_out
-//! graph                -> limits waits
+//! waits::wakers      -> image limits threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::wakers
+//! graph                -> limits reduction waits
 //! report               -> launcher nccl_ras image threads waits
-//! verdict              -> launcher limits nccl_ras in_parts image unwind symbols gpu python threads graph waits report
-//! job                  -> launcher limits nccl_ras report waits
+//! verdict              -> launcher limits nccl_ras in_parts image origin unwind symbols gpu python threads graph waits report
+//! job                  -> launcher limits reduction nccl_ras report waits
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
-//! analysis             -> arch limits in_parts image modules unwind symbols gpu python threads report verdict snapshot waits
-//! forecast             -> limits image recorder modules symbols threads report waits
+//! analysis             -> arch limits in_parts image origin modules unwind symbols gpu python threads report verdict snapshot waits
+//! provoke              -> limits image recorder modules symbols waits report
+//! forecast             -> limits image recorder provoke modules symbols threads report waits
 //! run                  -> sys limits image gpu report render analysis
-//! cli                  -> sys manual limits launcher image recorder forecast job report verdict render snapshot analysis run
+//! cli                  -> sys manual limits launcher image recorder provoke forecast job report verdict render snapshot analysis run
 //! internals            -> memory arch limits image modules unwind symbols code gpu python threads verdict job render snapshot analysis cli waits
 //! ```
 //!
 //! # The tree
 //!
 //! ```text
-//! analysis/            the stages in their order; what a second look confirms
+//! analysis/            the stages in their order, and the confirmation by a second sample
 //! analysis/pyspy/      py-spy, where it is built in
 //! arch/                the machine: registers, system calls, instructions
 //! arch/aarch64/        64-bit Arm
 //! arch/x86_64/         AMD64, Intel 64
 //! cli/                 commands, their arguments, what is printed where
+//! cli/service/         `watch` as a service: what is watched, events, metrics
 //! code/                reading machine code: which calls came before, with which values
-//! forecast/            what could hang another time, by what a recorder wrote down
-//! gpu/                 what ran on GPUs, by cores of them
-//! graph/               who waits for whom: what is stuck, cycles
-//! image/               what was captured, wherever it came from
+//! forecast/            possible deadlocks of another run, from a recorder's files
+//! gpu/                 kernels that ran on GPUs, from cores of them
+//! graph/               the wait-for graph: stuck threads, cycles
+//! image/               captured data, from whatever source
 //! image/core/          core files
 //! image/live/          running processes
-//! limits/              the bounds over foreign data, and that meeting one is told
+//! limits/              the bounds over foreign data, and the report of a bound that was met
 //! image/live/asleep/   registers of sleeping threads without a stop
 //! job/                 one verdict over all ranks of a job
 //! job/cluster/         one verdict over the processes of a cluster of workers
-//! job/witness/         what PyTorch, NCCL, Ray, Slurm and Kubernetes say of ranks, from their files
-//! internals/           doors for the program, the benchmark, fuzzers and tests
+//! job/witness/         facts about ranks from files of PyTorch, NCCL, Ray, Slurm and Kubernetes
+//! internals/           access for the program, the benchmark, fuzzers and tests
 //! manual/              pages about its use, for a terminal and for a browser
 //! memory/              bytes at an address: the one seam to the memory of a target
 //! modules/             the ELF files that a process maps
+//! origin/              provenance: whose code a frame runs
+//! provoke/             predicted deadlocks that are to happen: where threads are held, and why one did not happen
 //! python/              CPython's structures
-//! recorder/            what the recorder wrote down in a process; in preload/ its library, which is compiled by itself
+//! recorder/            the recorder's data in a process; in preload/ its library, which is compiled by itself
+//! reduction/           AND/OR graphs: which nodes stay blocked, and cycles of these
 //! render/              the report for people and tools
 //! render/layout/       places of boxes and lines
 //! render/text/         the report in a terminal
@@ -143,17 +151,17 @@
 //! symbols/             names of addresses
 //! threads/             stacks with Python's frames merged in
 //! unwind/              native stacks
-//! verdict/             what the graph means
+//! verdict/             the meaning of the graph: verdict and sentences
 //! verdict/findings/    known mistakes, a folder each
-//! waits/               who sleeps on what, and who has it
+//! waits/               waits and holds of threads
 //! waits/absl/          the family of Abseil
 //! waits/c10d/          the family of PyTorch's distributed part
 //! waits/cpython/       the family of CPython
-//! waits/cpython/dask/  what Dask's processes wait for and hold
-//! waits/cpython/ray/   what Ray's processes run and wait for
+//! waits/cpython/dask/  waits and holds of Dask's processes
+//! waits/cpython/ray/   tasks and waits of Ray's processes
 //! waits/cuda/          the family of CUDA
-//! waits/ways_out/      who could still end a wait
-//! waits/holders/       who has it, by rules that more than one family needs
+//! waits/wakers/      who could still end a wait
+//! waits/holders/       holders, by rules that more than one family needs
 //! waits/kernel/        the family of the kernel
 //! waits/libc/          the family of the C library
 //! waits/mpi/           the family of MPI
@@ -162,14 +170,16 @@
 //!
 //! # Invariants
 //!
-//! * After capture nobody asks where the facts came from: a live process (`image::live`), a core file
-//!   (`image::core`) and a snapshot (`snapshot`) all are an `image::Image`. A snapshot stores facts and answers of
-//!   files, never waits or verdicts: these are found again, by whichever version reads it. Analysis sees memory only through `image::Memory`, one method, and touches no file descriptor.
-//! * *Release, then think*: a live target is stopped only while registers, stacks and the pages that an earlier
-//!   look asked for are copied (`image::live`). What a first look had to read later, the second look copies
-//!   under the stop; a cycle is reported only from a look whose every fact is of one instant.
-//! * The tracer reads no memory: that is done by a process of its own (`image::live`, `copier`), which a page that never comes
-//!   leaves behind. So neither the stop nor the look depends on whoever serves the target's memory.
+//! * After capture no stage depends on the source of the facts: a live process (`image::live`), a core file
+//!   (`image::core`) and a snapshot (`snapshot`) are all an `image::Image`. A snapshot stores facts and answers of
+//!   files, never waits or verdicts. The version that reads it finds these again. Analysis sees memory only through
+//!   `image::Memory`, one method, and touches no file descriptor.
+//! * *Release, then think*: a live target is stopped only while lockscope copies registers, stacks and the pages that
+//!   an earlier sample needed (`image::live`). The first sample reads some pages late; the second one copies these
+//!   under the stop. A cycle is reported only from a sample whose every fact is of one instant.
+//! * The tracer reads no memory: that is done by a process of its own (`image::live`, `copier`), which a page that
+//!   never comes leaves behind. So neither the stop nor the sample depends on the process that serves the target's
+//!   memory.
 //! * Nothing is written into the target but the restart of a system call that the stop itself interrupted. Code of lockscope's runs
 //!   in a command that was started by `run --record`, and nowhere else.
 //! * A fact that could not be read is a `image::Gap` with its reason; no guess is drawn like a fact.
@@ -180,6 +190,8 @@
 //! * What depends on the machine (registers, system calls, code) stands behind `arch::Architecture`, a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
 
+// Without the program, all that it alone uses of the library is dead code.
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports, unreachable_pub))]
 // No input makes it panic, and only `cli` prints or ends the process.
 #![cfg_attr(
     not(test),
@@ -199,26 +211,34 @@
 
 mod analysis;
 mod arch;
+#[cfg(feature = "cli")]
 mod cli;
 mod code;
+#[cfg(feature = "cli")]
 mod forecast;
 mod gpu;
 mod graph;
 mod image;
 mod in_parts;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod internals;
 mod job;
 mod launcher;
 mod limits;
+#[cfg(feature = "cli")]
 mod manual;
 mod memory;
 mod modules;
 mod nccl_ras;
+mod origin;
+mod provoke;
 mod python;
 mod recorder;
+mod reduction;
 mod render;
 pub mod report;
+#[cfg(feature = "cli")]
 mod run;
 mod snapshot;
 mod symbols;
@@ -238,16 +258,16 @@ pub use report::Report;
 
 use analysis::Keep;
 
-/// Look at running processes: they are stopped for a moment, at most [`AttachOptions::max_pause`] each time.
+/// Sample running processes: they are stopped for a moment, at most [`AttachOptions::max_pause`] each time.
 ///
 /// # Errors
 ///
-/// If a process is not there, or may not be looked at: the sentence says why and what to do.
+/// If a process does not exist, or lockscope may not attach to it. The sentence says why and what to do.
 pub fn attach(options: &AttachOptions) -> Result<Report, Error> {
     Ok(analysis::attach(options, Keep::Nothing)?.report)
 }
 
-/// Look at core files, each of one process, or at a snapshot.
+/// Read core files, each of one process, or a snapshot.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! The command line tool; everything it does is in the library.
 
-/// musl's allocator takes most of the time of a look; the static program of the Python package is built with musl.
+/// musl's allocator takes most of the time of a sample; the static program of the Python package is built with musl.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

@@ -1,9 +1,10 @@
-//! What NCCL's RAS answers: how many operations each rank of each communicator has launched.
+//! The answer of NCCL's RAS: how many operations each rank of each communicator has launched.
 //!
-//! In: an answer (`VERBOSE STATUS` with `SET FORMAT json`, NCCL 2.28 and later). Out: an [`Answer`], and which ranks lag behind in it. It asks
-//! nobody itself. Messages between two ranks are not counted there, and of Broadcast and Reduce one end may leave before the other comes.
+//! In: an answer (`VERBOSE STATUS` with `SET FORMAT json`, NCCL 2.28 and later). Out: an [`Answer`], and the ranks that
+//! lag behind in it. This module opens no connection. RAS does not count messages between two ranks. In Broadcast and
+//! Reduce one end may leave before the other comes.
 
-// What it reads is foreign.
+// All of its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -23,7 +24,7 @@ use serde_json::Value;
 /// Nobody leaves these before all have entered.
 const SYNCHRONISING: [&str; 3] = ["AllReduce", "AllGather", "ReduceScatter"];
 
-/// What it knows of a job.
+/// The state of a job by RAS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) communicators: Vec<Communicator>,
@@ -80,13 +81,13 @@ impl Answer {
         value.get("nccl_version").is_some() && value.get("communicators").is_some_and(Value::is_array)
     }
 
-    /// What a connection gave: lines of the protocol, then the answer.
+    /// Parse the output of a connection: lines of the protocol, then the answer.
     pub(crate) fn read(text: &str) -> Option<Answer> {
-        let value: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
+        let value = json(text.get(text.find('{')?..)?.as_bytes())?;
         Answer::is_one(&value).then(|| Answer::of(&value))
     }
 
-    /// What stands in it; what is not understood is left out.
+    /// Read an answer. Anything not understood is left out.
     pub(crate) fn of(value: &Value) -> Answer {
         let communicators = list(value, "communicators").iter().map(communicator).collect();
         Answer { communicators }
@@ -110,7 +111,8 @@ impl Communicator {
         self.ranks.iter().find(|rank| rank.pid == Some(pid))
     }
 
-    /// Where ranks have launched more than others of what nobody leaves before all have entered.
+    /// Operations that some ranks have launched more often than others. Only operations that no rank leaves before all
+    /// have entered them count.
     pub(crate) fn lags(&self) -> Vec<Lag<'_>> {
         let lag = |operation: &'static str| {
             let counts: Vec<(&Rank, u64)> =
@@ -123,7 +125,8 @@ impl Communicator {
         SYNCHRONISING.into_iter().filter_map(lag).collect()
     }
 
-    /// What each rank has launched that another has not: it cannot have left that. In the order of the ranks.
+    /// For each rank, an operation that it has launched and another has not: it cannot have left that operation. In the
+    /// order of the ranks.
     pub(crate) fn inside(&self) -> Vec<Option<(&'static str, u64)>> {
         let least = SYNCHRONISING.map(|operation| {
             let counts = self.ranks.iter().filter_map(|rank| rank.launched.get(operation));
@@ -173,6 +176,32 @@ fn number(value: &Value, name: &str) -> Option<u64> {
     value.get(name).and_then(Value::as_u64)
 }
 
+/// A text of JSON of any shape, where it is one and takes a bounded room. A byte or two can make a value of 32 bytes, or an object of
+/// some hundreds.
+pub(crate) fn json(bytes: &[u8]) -> Option<Value> {
+    const MOST: u64 = 512 << 20;
+    (room_of_values(bytes) <= MOST).then(|| serde_json::from_slice(bytes).ok()).flatten()
+}
+
+/// Bytes that the values of a text of JSON take: those of a list that grows by doubling, and nodes of objects.
+fn room_of_values(bytes: &[u8]) -> u64 {
+    const VALUE: u64 = 64;
+    const OBJECT: u64 = 704;
+    let (mut room, mut in_text, mut is_escaped) = (bytes.len() as u64, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_text,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b',' | b'[' => room += VALUE,
+            b'{' => room += OBJECT,
+            _ => {}
+        }
+    }
+    room
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -191,6 +220,15 @@ mod tests {
 
     fn read(counts: &[(u64, u64)]) -> Answer {
         Answer::read(&answer(counts)).expect("an answer")
+    }
+
+    #[test]
+    fn values_that_take_too_much_room_are_not_read() {
+        let list = |value: &str, count: usize| format!("[{}{value}]", format!("{value},").repeat(count));
+        assert!(json(list("0", 1000).as_bytes()).is_some() && json(br#"{"a\\":"{[,\"{","b":1}"#).is_some());
+        assert_eq!(json(list("0", 8 << 20).as_bytes()), None);
+        assert_eq!(json(list("{}", 1 << 20).as_bytes()), None);
+        assert!(room_of_values(format!("\"{}\"", ",".repeat(1 << 20)).as_bytes()) < 2 << 20, "a text is one value");
     }
 
     #[test]

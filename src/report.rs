@@ -8,8 +8,8 @@ mod evidence;
 mod finding;
 mod gpu;
 mod identity;
+mod participant;
 mod process;
-mod scene;
 mod shorten;
 mod waiting;
 mod working;
@@ -27,15 +27,16 @@ pub use crate::waits::cluster::{
 };
 pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, HoldSource, Needs, TakenAt};
+pub use crate::waits::proof::Proof;
 pub(crate) use evidence::evidence;
 pub use finding::{Finding, FindingClass, Severity, ThreadReference};
 pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace, NcclRas};
 pub use identity::{Connection, Identity, Job, JobRanks, Namespaces, RankGroup};
+pub use participant::{Participant, ParticipantLine, ParticipantPlace};
 pub use process::{
     CallSite, Callback, CudaCall, CudaCallError, CudaError, CudaInfo, Enqueued, Frame, Library, Process, PythonInfo,
     Thread, ThreadState, Trust,
 };
-pub use scene::{Scene, SceneLine, ScenePlace};
 pub(crate) use shorten::{
     base_name, function as short_function, installed, path as short_path, sentences as shorten_sentences,
     word as short_word,
@@ -44,20 +45,20 @@ pub use waiting::{Cycle, Edge, Hold, Resource, Wait};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.
-pub const VERSION: &str = "1.1";
+pub const VERSION: &str = "1.2";
 
 /// The verdict, most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// A cycle or knot, every edge untimed and exact or by a binding rule, nothing in it moved.
+    /// A cycle or knot of edges without a time-out, each `recorded` or by `code`; nothing in it moved.
     Deadlock,
-    /// A cycle with another inferred or a timed edge, confirmed by a second look.
+    /// A cycle with an edge by `absence`, a candidate or a time-out, confirmed by a second sample.
     SuspectedDeadlock,
-    /// A thread waits for a lock whose owner is gone for good.
+    /// A thread waits for a lock whose owner no longer exists.
     OrphanedLock,
-    /// A wait that provably nobody can end.
+    /// A wait that provably nothing can end.
     Stuck,
     /// A thread of the first process was on CPU, or used CPU between two samples.
     Running,
@@ -65,12 +66,12 @@ pub enum Verdict {
     Blocked,
     /// Nothing hung, and locks were taken in orders that could deadlock. (Since 1.1.)
     CouldDeadlock,
-    /// Nothing hung, and nothing was seen that could. (Since 1.1.)
+    /// Nothing hung, and no possible deadlock was found. (Since 1.1.)
     NothingFound,
 }
 
 impl Report {
-    /// Threads that never go on: those that take part in what is wrong, and those that wait because of them.
+    /// Threads that never go on: the participants, and the threads that wait because of them.
     pub(crate) fn hang(&self) -> BTreeSet<(&str, i32)> {
         let cycles = self.cycles.iter().flat_map(|cycle| &cycle.edges);
         let mut hang: BTreeSet<(&str, i32)> =
@@ -92,8 +93,8 @@ impl Report {
         hang
     }
 
-    /// Findings of which each says something else, with how many more there are of the same: members of one pool do the same, each in
-    /// a cycle of its own.
+    /// Findings that differ from each other, each with the number of further findings that say the same. Members of one
+    /// pool do the same, each in a cycle of its own.
     pub(crate) fn different_findings(&self) -> Vec<(usize, &Finding, usize)> {
         let mut different: Vec<(usize, &Finding, usize)> = Vec::new();
         for (position, finding) in self.findings.iter().enumerate() {
@@ -108,7 +109,7 @@ impl Report {
         different
     }
 
-    /// Whether a finding before this one gives the same advice: to read it twice helps nobody.
+    /// Whether a finding before this one gives the same advice, which is shown once.
     pub fn advice_was_given(&self, position: usize) -> bool {
         let Some(this) = self.findings.get(position) else { return false };
         self.findings[..position].iter().any(|before| before.code == this.code && before.help == this.help)
@@ -116,7 +117,7 @@ impl Report {
 }
 
 impl Verdict {
-    /// The words of the first line for a person.
+    /// The verdict in words, for the first line of a text.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::SuspectedDeadlock => "suspected deadlock",
@@ -141,7 +142,7 @@ impl Verdict {
         }
     }
 
-    /// Exit status: 1 when something wrong was found, else 0.
+    /// Exit status: 1 if something wrong was found, else 0.
     pub fn exit_code(self) -> u8 {
         match self {
             Verdict::Deadlock | Verdict::SuspectedDeadlock | Verdict::OrphanedLock | Verdict::Stuck => 1,
@@ -160,24 +161,27 @@ pub struct Report {
     pub version: String,
     /// lockscope's own version.
     pub lockscope: String,
-    /// Where the facts come from.
+    /// The source of the facts.
     pub source: Source,
-    /// The machine that the processes ran on, where that is known. (Since 1.1.)
+    /// The machine that the processes ran on, if known. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     /// The verdict.
     pub verdict: Verdict,
     /// The sentence of the text report.
     pub summary: String,
-    /// One sentence: what a person reads first. (Since 1.1.)
+    /// One sentence that sums up the report. (Since 1.1.)
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sentence: String,
-    /// Who takes part, at the lines of source that matter; the main thread, where nothing is wrong. (Since 1.1.)
+    /// The participants, at the lines of source that matter. If nothing is wrong, the main thread. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub scenes: Vec<Scene>,
+    pub scenes: Vec<Participant>,
+    /// Whom the scenes are to show where nothing is wrong and others matter more than the main thread.
+    #[serde(skip)]
+    pub(crate) foremost: Vec<ThreadReference>,
     /// Captured processes.
     pub processes: Vec<Process>,
-    /// Locks and other things waited for.
+    /// Locks and other objects that something waits for.
     pub resources: Vec<Resource>,
     /// Waits.
     pub waits: Vec<Wait>,
@@ -185,35 +189,38 @@ pub struct Report {
     pub holds: Vec<Hold>,
     /// Cycles, the shortest first, at most 50, each minimal.
     pub cycles: Vec<Cycle>,
-    /// Threads outside of what is wrong that cannot go on because of it: because of the cycles, else of the locks whose owner is
-    /// gone, else of the threads of the first finding that is no mere note.
+    /// Threads that do not take part, and cannot go on because of the cycles. Without cycles: because of the locks
+    /// whose owner is gone, else because of the threads of the first finding that is no mere note.
     #[serde(default)]
     pub victims: Vec<ThreadReference>,
     /// Findings, the most important first.
     pub findings: Vec<Finding>,
-    /// What could not be read or decided.
+    /// The origin of the prediction, if threads were held back until this happened (`lockscope run --provoke`). (Since 1.2.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_to_happen: Option<String>,
+    /// Facts that could not be read or decided.
     pub gaps: Vec<Gap>,
-    /// All ranks of a job, in groups, where the report is of one. (Since 1.1.)
+    /// All ranks of a job, in groups, if the report is on a job. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobRanks>,
-    /// What NCCL's RAS has said, where a process waits for its GPU. (Since 1.1.)
+    /// The answers of NCCL's RAS, if a process waits for its GPU. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nccl_ras: Vec<NcclRas>,
-    /// How the look went.
+    /// Statistics of the samples.
     pub capture: Capture,
 }
 
-/// Where the facts come from.
+/// The source of the facts.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Source {
-    /// What was looked at.
+    /// The kind of the source.
     pub kind: SourceKind,
-    /// The file, if it was one.
+    /// The file, if the source is one.
     pub path: Option<String>,
 }
 
-/// What was looked at.
+/// The kind of a report's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -224,46 +231,47 @@ pub enum SourceKind {
     Core,
     /// A snapshot of lockscope's own.
     Snapshot,
-    /// Several reports, made one.
+    /// Several merged reports.
     Merged,
-    /// What a recorder wrote down. (Since 1.1.)
+    /// The files of a recorder. (Since 1.1.)
     Recorded,
 }
 
-/// How the look went.
+/// Statistics of the samples.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Capture {
-    /// Threads captured.
+    /// Number of captured threads.
     pub threads: usize,
     /// The longest time that a process was stopped, in microseconds.
     pub pause_us: u64,
-    /// Wall time of the whole look.
+    /// Wall time of the whole capture and analysis, in microseconds.
     pub total_us: u64,
-    /// How often it looked.
+    /// Number of samples.
     pub looks: u32,
-    /// How threads' registers were had at the last look. (Since 1.1.)
+    /// How threads' registers were read in the last sample. (Since 1.1.)
     #[serde(default)]
     pub registers: RegistersRead,
-    /// When the first look began, by the machine's clock (RFC 3339, UTC), where that is known. (Since 1.1.)
+    /// Start of the first sample, by the machine's clock (RFC 3339, UTC), if known. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<String>,
-    /// When the last look ended. (Since 1.1.)
+    /// End of the last sample. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
 }
 
-/// How many threads' registers were had in which way.
+/// How many threads' registers were read in which way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct RegistersRead {
-    /// The thread was stopped.
+    /// By a stop of the thread.
     pub by_stop: usize,
-    /// It slept, and an eBPF task iterator told all registers.
+    /// All registers of a sleeping thread, by an eBPF task iterator.
     pub asleep_by_ebpf: usize,
-    /// It slept, and /proc told its system call, stack pointer and pc only.
+    /// System call, stack pointer and pc of a sleeping thread, by /proc.
     pub asleep_by_proc: usize,
-    /// How often threads that did not come to their stop in time were asked again, at the look where that was most often.
+    /// How often threads that did not come to their stop in time were stopped again, in the sample with the most of
+    /// these.
     #[serde(default)]
     pub asked_again: u32,
 }

@@ -6,10 +6,11 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use aya_obj::generated::bpf_insn;
@@ -80,7 +81,8 @@ pub(crate) fn take_exit_status(thread: i32) {
     let Ok(id) = libc::id_t::try_from(thread) else { return };
     // SAFETY: siginfo_t is plain data for which all zeroes is a valid value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` is a valid siginfo_t for the kernel to fill, and outlives the call. An error means that there is nothing to take.
+    // SAFETY: `info` is a valid siginfo_t for the kernel to fill, and outlives the call. An error means that nothing is
+    // there to take.
     unsafe { libc::waitid(libc::P_PID, id, &mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) };
 }
 
@@ -99,12 +101,12 @@ pub(crate) fn semaphore(set: i32, number: u16) -> Option<[i32; 3]> {
 pub(crate) struct RegisterBytes {
     bytes: [u8; 272],
     length: usize,
-    /// Another set of registers that was asked for: its kind, and what of its bytes there is.
+    /// Another requested set of registers: its kind, and the bytes that exist.
     second: Option<(u32, [u8; 8])>,
 }
 
 impl RegisterBytes {
-    /// Those that there are.
+    /// The bytes that exist.
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
@@ -191,8 +193,9 @@ pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
     unsafe { MmapOptions::new().map_copy_read_only(file) }
 }
 
-/// Run `work` in a thread of its own that has these ids for files, and no capability: what it may open is what a process with these
-/// ids may. `None` where the ids cannot be had: they are another user's, or more groups than `groups` would be left.
+/// Run `work` in a thread of its own that has these ids for files, and no capability: it may open the files that a
+/// process with these ids may open. `None` where the kernel refuses the ids: they are another user's, or the thread
+/// would keep groups beyond `groups`.
 pub(crate) fn as_user<T: Send>(
     user: u32,
     group: u32,
@@ -204,8 +207,8 @@ pub(crate) fn as_user<T: Send>(
     let header = [VERSION, 0];
     let none = [0u32; 6];
     let take_ids = move || {
-        // SAFETY: `groups` is a list of so many ids that outlives the call. The system call itself, unlike libc's function of
-        // that name, is about the calling thread alone, as are all that follow.
+        // SAFETY: `groups` is a list of that length that outlives the call. The system call itself, unlike libc's
+        // function of that name, is about the calling thread alone, as are all that follow.
         let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } == 0;
         let has_no_others = || {
             let own = nix::unistd::getgroups().unwrap_or_default();
@@ -255,8 +258,8 @@ pub(crate) struct Ended {
     pub(crate) status: u8,
 }
 
-/// A child that has ended: this one, or any with `None`. It stays as it is where `keep` says so, and else is gone. Does not wait, and
-/// knows real-time signals, of which `nix` makes an error that swallows the status.
+/// A child that has ended: this one, or any with `None`. It stays as it is with `keep`, and else is gone. Does not
+/// wait, and knows real-time signals; `nix` turns them into an error that swallows the status.
 pub(crate) fn ended_child(pid: Option<i32>, keep: bool) -> Result<Option<Ended>, Errno> {
     let (kind, id) = match pid {
         Some(pid) => (libc::P_PID, libc::id_t::try_from(pid).map_err(|_| Errno::ECHILD)?),
@@ -271,6 +274,15 @@ pub(crate) fn ended_child(pid: Option<i32>, keep: bool) -> Result<Option<Ended>,
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     let status = if info.si_code == libc::CLD_EXITED { status } else { 128 + status };
     Ok((pid != 0).then_some(Ended { pid, status: status as u8 }))
+}
+
+/// Whether two processes have one address space, as between vfork and exec; `None` where the kernel refuses to compare them.
+pub(crate) fn have_same_memory(one: i32, other: i32) -> Option<bool> {
+    /// `KCMP_VM` of linux/kcmp.h.
+    const ADDRESS_SPACES: i32 = 1;
+    // SAFETY: takes numbers and touches no memory.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, ADDRESS_SPACES, 0, 0) };
+    Errno::result(order).ok().map(|order| order == 0)
 }
 
 /// A descriptor that becomes readable when the process ends (Linux 5.3).
@@ -330,7 +342,7 @@ pub(crate) fn count_executions(thread: i32, address: u64) -> Result<File, Errno>
     Ok(unsafe { File::from_raw_fd(file as i32) })
 }
 
-/// A table of eBPF (BPF_MAP_TYPE_HASH) with room for `entries` numbers, none of which has a value worth the name.
+/// A table of eBPF (BPF_MAP_TYPE_HASH) with room for `entries` numbers, with values of one byte.
 pub(crate) fn bpf_set(entries: u32) -> Result<OwnedFd, Errno> {
     /// The first fields of `union bpf_attr` for BPF_MAP_CREATE (linux/bpf.h; the same for the other calls below).
     #[repr(C)]
@@ -347,7 +359,7 @@ pub(crate) fn bpf_set(entries: u32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// Put a number into a table of [`bpf_set`], with what the program is told of it.
+/// Put a number into a table of [`bpf_set`], with its value for the program.
 pub(crate) fn bpf_insert(set: BorrowedFd<'_>, key: i32, value: u8) -> Result<(), Errno> {
     /// For BPF_MAP_UPDATE_ELEM.
     #[repr(C)]
@@ -446,13 +458,13 @@ pub(crate) fn bpf_link(program: BorrowedFd<'_>, process: Option<i32>) -> Result<
         length: if tasks.is_some() { size_of::<Tasks>() as u32 } else { 0 },
         unused: 0,
     };
-    // SAFETY: the pointer, where it is not null, leads to as many bytes as are said, which outlive the call.
+    // SAFETY: the pointer, where it is not null, leads to as many bytes as its length states, which outlive the call.
     let link = unsafe { bpf(28, &link) }?;
     // SAFETY: a descriptor that was just made, and that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// A file that tells what a program of [`bpf_link`] writes, from its beginning.
+/// A file with the output of a program of [`bpf_link`], from its beginning.
 pub(crate) fn bpf_iterate(link: BorrowedFd<'_>) -> Result<File, Errno> {
     /// For BPF_ITER_CREATE.
     #[repr(C)]
@@ -487,7 +499,15 @@ pub(crate) fn leave_standard_files() {
 /// Close all descriptors of this process but the standard ones and `kept`. Only for a process that was just forked and will never
 /// drop what it owned before: it ends by `exit`.
 pub(crate) fn close_all_but(kept: BorrowedFd<'_>) {
-    let kept = kept.as_raw_fd();
+    close_others(kept.as_raw_fd());
+}
+
+/// The same, of all descriptors but the standard ones.
+pub(crate) fn close_all() {
+    close_others(2);
+}
+
+fn close_others(kept: i32) {
     for (first, last) in [(3, kept - 1), (kept.max(2) + 1, i32::MAX)] {
         if first > last {
             continue;
@@ -504,8 +524,8 @@ pub(crate) fn close_all_but(kept: BorrowedFd<'_>) {
     }
 }
 
-/// The size of the kernel's pages: what it maps, protects and tells of by. x86-64 has 4 KiB; on 64-bit Arm it is one of the powers of
-/// two from that to 64 KiB, as the kernel was built.
+/// The size of the kernel's pages: its unit of mapping, protection and reports. x86-64 has 4 KiB; on 64-bit Arm it is
+/// one of the powers of two from that to 64 KiB, as the kernel was built.
 pub(crate) fn page_size() -> usize {
     const LEAST: usize = 4096;
     let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| usize::try_from(size).ok());
@@ -514,10 +534,10 @@ pub(crate) fn page_size() -> usize {
 
 /// Whether a page of a file was missing when it was read, see [`survive_lost_pages`].
 static LOST_PAGES: AtomicBool = AtomicBool::new(false);
-/// What is lost at once: to ask for it is not for a signal handler.
+/// The size of the memory lost in one fault: a signal handler must not query it.
 static LOST_PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
 
-/// Whether that happened since it was last asked.
+/// Whether that happened since the last call.
 pub(crate) fn lost_pages() -> bool {
     LOST_PAGES.swap(false, Ordering::Relaxed)
 }
@@ -704,9 +724,9 @@ impl Drop for SharedArea {
     }
 }
 
-/// Let the heap grow by tens of megabytes at once, of large pages where the kernel has them to give, and keep some of what was freed:
-/// without, a third of the time of a look at ten threads went into first touches of pages (two microseconds each in a virtual machine). Does
-/// nothing beside glibc.
+/// Let the heap grow by tens of megabytes at once, with large pages where the kernel has some, and keep some of the
+/// freed memory. Otherwise a third of the time for a sample of ten threads went into first touches of pages (two
+/// microseconds each in a virtual machine). Does nothing beside glibc.
 pub(crate) fn prepare_heap() {
     #[cfg(target_env = "gnu")]
     {
@@ -729,12 +749,21 @@ pub(crate) fn prepare_heap() {
     }
 }
 
+/// Give back what the heap has free: whoever works now and then must not keep what it needed.
+pub(crate) fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes the allocator's own locks, and changes nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Whether [`prepare_heap`] was called: the heap is lockscope's own.
 #[cfg(target_env = "gnu")]
 static HEAP_IS_PREPARED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Let a thread touch the next so many bytes of a prepared heap first, which takes a tenth of the time of a look at ten thousand threads.
-/// A copy of this process that is made later costs more for it.
+/// Let a thread touch the next `bytes` bytes of a prepared heap first. These touches take a tenth of the time of a
+/// sample of ten thousand threads. A later copy of this process costs more for it.
 pub(crate) fn touch_heap(bytes: usize) {
     #[cfg(target_env = "gnu")]
     {
@@ -773,8 +802,8 @@ pub(crate) const PIECES_PER_CALL: usize = 128;
 /// signal but SIGKILL, and gets that when the thread that started it ends. Its end raises no signal here, and only
 /// [`collect`] collects it.
 ///
-/// The other threads are missing in the copy, in the midst of whatever they did: `serve` must make system calls only, and must
-/// neither allocate nor take a lock.
+/// The other threads are missing in the copy, stopped at any point of their work. So `serve` must make system calls
+/// only, and must neither allocate nor take a lock.
 pub(crate) fn start_apart(kept: &[i32], serve: impl FnOnce()) -> std::io::Result<i32> {
     let own = std::process::id();
     // SAFETY: all zeroes is a valid sigset_t, and sigfillset fills it.
@@ -832,14 +861,92 @@ fn close_files(first: i32, last: i32) {
 
 /// Collect a process that [`start_apart`] started, if it has ended; does not wait. Whether it is gone.
 pub(crate) fn collect(child: i32) -> bool {
-    // SAFETY: no status is asked for, so that no memory is touched.
+    // SAFETY: no status is requested, so that no memory is touched.
     let result = unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
     result != 0
 }
 
-/// Ask for the processor before all that is not urgent, or give that back. Refused without CAP_SYS_NICE, which is no error: it
-/// makes a stop shorter on a busy machine, and no more. A thread that waits by polling must not have it: on a machine
-/// of one processor those it waits for would not run.
+/// Give an entry of a folder another name that is nobody's yet; an error where there is one. File systems that cannot promise that
+/// replace it.
+pub(crate) fn rename_to_nothing(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> std::io::Result<()> {
+    /// RENAME_NOREPLACE (linux/fs.h).
+    const KEEP: u32 = 1;
+    let text = |name: &OsStr| CString::new(name.as_bytes()).map_err(|_| std::io::Error::from(Errno::EINVAL));
+    let (from, to) = (text(from)?, text(to)?);
+    let folder = folder.as_raw_fd();
+    let rename = |flags: u32| {
+        // SAFETY: both names are texts that end, and outlive the call.
+        let result = unsafe { libc::syscall(libc::SYS_renameat2, folder, from.as_ptr(), folder, to.as_ptr(), flags) };
+        Errno::result(result).map(drop)
+    };
+    match rename(KEEP) {
+        Err(Errno::EINVAL) => rename(0).map_err(std::io::Error::from),
+        done => done.map_err(std::io::Error::from),
+    }
+}
+
+/// Signals whose inherited action a command must find as it was: lockscope needs another one of each.
+const KEPT_FOR_COMMANDS: [i32; 3] = [libc::SIGCHLD, libc::SIGPIPE, libc::SIGXFSZ];
+/// Which of them were ignored when this process started.
+static IGNORED_AT_START: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Which of the standard files were closed then.
+static CLOSED_AT_START: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Runs before Rust's runtime, which ignores SIGPIPE, and opens /dev/null where a standard file is closed.
+extern "C" fn note_actions() {
+    for (file, is_closed) in (0..).zip(&CLOSED_AT_START) {
+        // SAFETY: asks for the flags of a descriptor, and changes nothing.
+        is_closed.store(unsafe { libc::fcntl(file, libc::F_GETFD) } < 0, Ordering::Relaxed);
+    }
+    for (signal, is_ignored) in KEPT_FOR_COMMANDS.into_iter().zip(&IGNORED_AT_START) {
+        // SAFETY: all zeroes is a valid sigaction, which the call fills in; it changes nothing.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut action);
+            action
+        };
+        is_ignored.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the C library calls each entry once before `main`; this one needs nothing of Rust's runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_ACTIONS: extern "C" fn() = note_actions;
+
+/// Take the actions that a process needs which starts commands and writes reports: children that end are seen, and a file that may not
+/// grow is an error of the write.
+pub(crate) fn take_actions() {
+    // SAFETY: both are actions of the kernel's own, and no handler is replaced.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
+/// Become a command that finds the actions of signals, and standard files that are closed, as this process found them; returns only if that fails.
+pub(crate) fn become_command(command: &mut std::process::Command) -> std::io::Error {
+    let restore = || {
+        for (signal, is_ignored) in KEPT_FOR_COMMANDS.into_iter().zip(&IGNORED_AT_START) {
+            let action = if is_ignored.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };
+            // SAFETY: as above.
+            unsafe { libc::signal(signal, action) };
+        }
+        for (file, _) in (0..).zip(&CLOSED_AT_START).filter(|(_, is_closed)| is_closed.load(Ordering::Relaxed)) {
+            // SAFETY: what the runtime has opened there is nobody's.
+            unsafe { libc::close(file) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, restore) };
+    std::os::unix::process::CommandExt::exec(command)
+}
+
+/// Take the processor before all threads that are not urgent, or give that priority back. Refused without CAP_SYS_NICE,
+/// which is no error: it makes a stop shorter on a busy machine, and no more. A thread that waits by polling must not
+/// have it: on a machine with one processor the awaited threads would not run.
 pub(crate) fn set_urgent(urgent: bool) {
     let (policy, priority) =
         if urgent { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
@@ -851,7 +958,8 @@ pub(crate) fn set_urgent(urgent: bool) {
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
 }
 
-/// What a looker is sent when its supervisor ends: no kernel and no program sends it otherwise (signal(7): unused).
+/// The signal that a sampler gets when its supervisor ends: no kernel and no program sends it otherwise (signal(7):
+/// unused).
 pub(crate) const SUPERVISOR_ENDED: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGSTKFLT;
 /// Signals that would end or stop this process, and wait as long as a target stands still on its account.
 const DEFERRED: [i32; 6] =
@@ -907,7 +1015,7 @@ impl Drop for DeferredSignals {
     }
 }
 
-/// Who may let this process go on without it being noted, and whether somebody else did.
+/// The process that may continue this process without a note, and whether another process did.
 static RESUMER: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 static CONTINUED: AtomicBool = AtomicBool::new(false);
 
@@ -981,7 +1089,7 @@ mod tests {
         for offset in [page - 1, page, page + LARGEST - 1, page + LARGEST] {
             area.byte(offset).expect("inside").store(7, Ordering::Relaxed);
         }
-        // SAFETY: the page lies within the area, of which nothing but these bytes is used.
+        // SAFETY: the page lies within the area, and only these bytes of it are used.
         assert!(unsafe { put_zero_page(start + page + 0x5123, LARGEST) });
         assert_eq!([page - 1, page, page + LARGEST - 1, page + LARGEST].map(byte), [7, 0, 0, 7]);
         // SAFETY: nothing is replaced: that is no address of a page.

@@ -1,7 +1,7 @@
-//! Which other processes a look calls for: those that a captured process waits for.
+//! Other processes that a sample needs: those that a captured process waits for.
 //!
-//! In: a captured image with its waits. Out: what is waited for outside of the processes ([`Awaited`]). Whether that leads to a
-//! process that may be looked at is found elsewhere (`image::live`).
+//! In: a captured image with its waits. Out: the objects outside the processes that they wait for ([`Awaited`]).
+//! `image::live` finds out whether they lead to a process that lockscope may attach to.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::image::live::Awaited;
 use crate::waits::Observations;
 use crate::waits::model::{Party, Scope};
 
-/// What the processes of a look wait for outside of themselves.
+/// Objects outside the captured processes that these wait for.
 pub(super) fn outside(image: &Image, observations: &Observations) -> BTreeSet<Awaited> {
     let mut awaited = BTreeSet::new();
     let mut reads = false;
@@ -25,11 +25,18 @@ pub(super) fn outside(image: &Image, observations: &Observations) -> BTreeSet<Aw
             Scope::System(_) => reads = true,
         }
     }
+    for known in observations.known_wakers.iter().filter(|known| known.is_reportable) {
+        if let Scope::Process(process) = known.resource.scope
+            && let Some(process) = image.processes.get(process)
+        {
+            awaited.insert(Awaited::AddressSpace { of: process.pid });
+        }
+    }
     if reads {
-        // Of pipes, sockets and events that a thread waits for.
+        // The ends of pipes, sockets and events that a thread waits for.
         awaited.extend(image.kernel.ends.iter().map(|end| Awaited::End { pid: end.pid }));
     }
-    // Of locks on files the kernel tells the process.
+    // The kernel names the process that holds a lock on a file.
     awaited.extend(observations.holds.iter().filter(|hold| hold.gone.is_none()).filter_map(|hold| match hold.holder {
         Party::Absent(_, pid) if pid > 0 => Some(Awaited::End { pid }),
         _ => None,

@@ -1,9 +1,10 @@
-//! Whether two looks show the same hang: each suspicion by its own members.
+//! Whether two samples show the same hang: each suspicion by its own members.
 //!
-//! In: the suspicions of one look after the other, with the threads. Out: [`Confirmed`], and whether and when to look again. A
-//! suspicion is confirmed when both looks show the same links and no member's wait ended in between, by the kernel's counters of
-//! context switches and the start of its sleep; a wait without a time-out for a lock is one also while the thread is in the very same call, by its stack,
-//! since signals and retries wake it for a moment. What other threads do in the meantime confirms or denies nothing.
+//! In: the suspicions of one sample after the other, with the threads. Out: [`Confirmed`], and whether and when to
+//! sample again. A suspicion is confirmed when both samples show the same links and no member's wait ended in between.
+//! The kernel's counters of context switches and the start of the sleep show that. A wait for a lock without a time-out
+//! may wake for a moment, because of signals and retries. It also counts as the same if the thread is in the very same
+//! call, by its stack. Activity of other threads in the meantime confirms or denies nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -15,13 +16,13 @@ use crate::verdict::suspicion::{Confirmed, Link, Shared, Suspicion};
 use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Scope, Wait};
 
-/// Two looks that confirm each other are at least this far apart (design, "two looks").
+/// Two samples that confirm each other are at least this far apart (design, "two looks").
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The same of a ring with a time-out in it: locks that are tried for a moment, given back and tried again stand in rings that
 /// last no longer.
 const BETWEEN_TIMED: Duration = Duration::from_millis(1200);
 
-/// What of a look is of one instant.
+/// The parts of a sample that are of one instant.
 pub(super) struct OfOneInstant<'a> {
     /// All that was read.
     pub(super) whole: bool,
@@ -29,7 +30,7 @@ pub(super) struct OfOneInstant<'a> {
     pub(super) is_late: &'a dyn Fn(i32, Addr) -> bool,
 }
 
-/// What a look showed of the members.
+/// The members' state in a sample.
 #[derive(Debug, Default)]
 struct Look {
     threads: HashMap<i32, ThreadImage>,
@@ -37,7 +38,7 @@ struct Look {
     places: BTreeMap<Link, Part>,
 }
 
-/// What became of some members since the look before.
+/// Changes of some members since the sample before.
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     /// Whether no member's wait ended; `None` where that is not known of all.
@@ -58,10 +59,12 @@ impl Standing {
 }
 
 impl Look {
-    /// Whether a member's wait never ended from this look to a `later` one, with its `waits`; `None` where that is not known.
+    /// Whether a member's wait never ended from this sample to a `later` one, with its `waits`; `None` where that is
+    /// not known.
     ///
-    /// A thread that ran meanwhile and stands in the very same call is in the same wait, but a word that was read after the release
-    /// (`is_late`) may be of another one: who has waited, got the lock and let it go would seem to wait for itself.
+    /// A thread that ran meanwhile and stands in the very same call is in the same wait, but a word that was read after
+    /// the release (`is_late`) may be of another one: a thread that waited, got the lock and released it would seem to
+    /// wait for itself.
     fn stood_still(&self, link: &Link, later: &Look, waits: &Waits<'_>, is_late: bool) -> Option<bool> {
         let Party::Thread(_, tid) = link.waiter else {
             // The very same wait of a task is shown by what it says of itself; a process is one by its threads.
@@ -87,19 +90,20 @@ impl Look {
     }
 }
 
-/// The looks so far.
+/// The samples so far.
 #[derive(Debug, Default)]
 pub(super) struct Confirmation {
-    /// What the last look suspects, and since when each look has shown it, with the very same waits.
+    /// The suspicions of the last sample. Each has the time since when every sample has shown it, with the very same
+    /// waits.
     known: BTreeMap<Suspicion, Option<Instant>>,
     last: Look,
     seen: Confirmed,
-    /// A time-out is among what the last look suspects and has not confirmed.
+    /// A time-out is among what the last sample suspects and has not confirmed.
     waits_for_time: bool,
 }
 
 impl Confirmation {
-    /// Take in another look. `clock`: when it was taken, where that counts.
+    /// Take in another sample. `clock`: when it was taken, where that counts.
     pub(super) fn look(
         &mut self,
         now: Vec<Suspicion>,
@@ -159,7 +163,7 @@ impl Confirmation {
                     if is_proven && is_long {
                         self.seen.confirmed.insert(suspicion.clone());
                     } else if !is_long {
-                        // What ends before is no hang.
+                        // A ring that ends sooner is no hang.
                         self.seen.refuted.insert(suspicion.clone());
                     }
                 }
@@ -169,46 +173,47 @@ impl Confirmation {
         self.last = look;
     }
 
-    /// Take in that all that the last look suspects has stood unchanged since.
+    /// Take in that all that the last sample suspects has stood unchanged since.
     pub(super) fn rested(&mut self) {
         self.seen.confirmed = self.known.keys().cloned().collect();
     }
 
-    /// Whether the last look suspects nothing.
+    /// Whether the last sample suspects nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Whether all that the last look suspects is confirmed.
+    /// Whether all that the last sample suspects is confirmed.
     pub(super) fn is_complete(&self) -> bool {
         !self.known.is_empty() && self.known.keys().all(|suspicion| self.seen.confirmed.contains(suspicion))
     }
 
-    /// Whether all that the last look suspects is among these.
+    /// Whether all that the last sample suspects is among these.
     pub(super) fn is_all_in(&self, suspicions: &[Suspicion]) -> bool {
         // There may be thousands of both.
         let among: BTreeSet<&Suspicion> = suspicions.iter().collect();
         self.known.keys().all(|suspicion| among.contains(suspicion))
     }
 
-    /// What is confirmed and refuted.
+    /// The confirmed and refuted suspicions.
     pub(super) fn confirmed(&self) -> &Confirmed {
         &self.seen
     }
 
-    /// How long after this look the next one is to be taken.
+    /// How long after this sample the next one is to be taken.
     pub(super) fn pause(&self) -> Duration {
         if self.waits_for_time { BETWEEN_TIMED } else { BETWEEN_LOOKS }
     }
 }
 
-/// Whether a thread ran between two looks at it. A round of its own code is not told from what a stop adds.
+/// Whether a thread ran between two samples of it. A round of its own code cannot be distinguished from the effect of a
+/// stop.
 fn ran(before: &ThreadImage, now: &ThreadImage) -> Option<bool> {
     let counted = now.switches.zip(before.switches).map(|_| false);
     now.stood_since(before).map_or(counted, |stood| Some(!stood))
 }
 
-/// The waits of a look: a ring may have thousands of members.
+/// The waits of a sample: a ring may have thousands of members.
 type Waits<'l> = HashMap<(&'l Party, &'l ResourceKey), &'l Wait>;
 
 /// The wait of a link.
@@ -222,7 +227,7 @@ mod tests {
     use crate::waits::kinds::PTHREAD_MUTEX;
     use crate::waits::{Certainty, Needs};
 
-    /// What two looks show of thread 7, that waits for a mutex: its switches, and where its call was made.
+    /// Compares two samples of thread 7, which waits for a mutex: its switches, and the call site of its wait.
     fn stood(before: (u64, u64), now: (u64, u64), is_late: bool) -> Option<bool> {
         let resource = ResourceKey { kind: PTHREAD_MUTEX, scope: Scope::Process(0), address: Addr(0x1000) };
         let waiter = Party::Thread(0, 7);

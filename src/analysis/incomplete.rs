@@ -1,7 +1,7 @@
-//! That a look was incomplete where that matters: somebody waits for a thread that could not be read.
+//! Incomplete samples: a thread waits for another one that could not be read.
 //!
-//! In: one look, analysed. Out: a sentence for the first line of the report. Threads that nobody is known to wait for are a
-//! gap alone.
+//! In: one sample, analysed. Out: a sentence for the first line of the report. Threads that nobody is known to wait for
+//! are a gap alone.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::waits::{Observations, Party};
 /// So many of them are named.
 const NAMED: usize = 3;
 
-/// What to say; `None` for a look at all who matter.
+/// The sentence; `None` if every relevant thread was read.
 pub(super) fn sentence(image: &Image, observations: &Observations) -> Option<String> {
     let waited_for: BTreeSet<_> = observations.waits.iter().map(|wait| &wait.resource).collect();
     let unread = |party: &Party| match party {

@@ -1,15 +1,16 @@
-//! Threads that were left asleep with a part of their registers, and of which decoding asks for more.
+//! Sleeping threads that were read with a part of their registers, and whose decoding needs the rest.
 //!
-//! In: one look, analysed. Out: the threads that have to be stopped for their registers. Where /proc alone tells of a sleeping
-//! thread, its callee-saved registers are unknown until an unwound frame has saved them. That is enough for a thread whose stack
-//! could be unwound to its end, and whose wait needs no more than the arguments of its system call. Nothing is read here.
+//! In: one sample, analysed. Out: the threads that have to be stopped for their registers. If /proc is the only source
+//! on a sleeping thread, its callee-saved registers are unknown until an unwound frame has saved them. This suffices
+//! for a thread whose stack could be unwound to its end, and whose wait needs only the arguments of its system call.
+//! Nothing is read here.
 
 use std::collections::BTreeSet;
 
 use crate::image::{Image, RegisterSource};
 use crate::threads::Thread;
 use crate::waits::kinds::Giver;
-use crate::waits::{Certainty, Observations, Party};
+use crate::waits::{Certainty, Observations, Party, Strength};
 
 /// The ids of those threads.
 pub(super) fn threads(image: &Image, threads: &[Vec<Thread>], observations: &Observations) -> BTreeSet<i32> {
@@ -23,11 +24,11 @@ pub(super) fn threads(image: &Image, threads: &[Vec<Thread>], observations: &Obs
     if asleep.is_empty() {
         return BTreeSet::new();
     }
-    // Who has such a thing is looked for in the registers of all threads.
+    // The search for an unknown holder reads the registers of all threads.
     let known: BTreeSet<_> = observations
         .holds
         .iter()
-        .filter(|hold| hold.certainty == Certainty::Exact)
+        .filter(|hold| hold.strength == Strength::Recorded)
         .map(|hold| hold.resource.clone())
         .collect();
     let is_unknown =

@@ -1,15 +1,16 @@
-//! The pipeline from a capture to a report: which stage runs when, and how often to look.
+//! The pipeline from a capture to a report: which stage runs when, and how often to sample.
 //!
-//! In: what to look at: processes, cores, a snapshot. Out: a [`Report`], and on request what a snapshot keeps. It
-//! decodes nothing itself; the order of the stages and the rule for a second look stand here and nowhere else.
+//! In: processes, cores, or a snapshot. Out: a [`Report`], and on request the data for a snapshot. This module decodes
+//! nothing itself. It alone has the order of the stages and the rule for a second sample.
 //!
-//! A first look copies registers and stacks under the stop and reads the rest from the running target. When it
-//! shows nothing wrong, that is the answer: in a process that hangs, nothing moves between the stop and the read.
-//! When it shows a cycle, a lost owner or a wait without end, the target is looked at again, and this time all pages that the
-//! analysis asked for are copied under the stop. Each suspicion is confirmed or refuted by its own members
-//! ([`mod@confirmation`]): what other threads do meanwhile says nothing of it.
+//! A first sample copies registers and stacks under the stop and reads the rest from the running target. If it shows
+//! nothing wrong, that is the answer: in a process that hangs, nothing moves between the stop and the read. If it shows
+//! a cycle, a lost owner or a wait without end, lockscope samples the target again. This time it copies all pages that
+//! the analysis needed under the stop. Each suspicion is confirmed or refuted by its own members
+//! ([`mod@confirmation`]), never by the activity of other threads.
 
 mod awaited;
+mod code;
 mod confirmation;
 mod incomplete;
 mod lacking;
@@ -46,11 +47,12 @@ use crate::verdict::frames::{self, ThreadFrames};
 use crate::verdict::suspicion::Confirmed;
 use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::{self, Observations};
+pub(crate) use code::CodeMapping;
 use confirmation::{Confirmation, OfOneInstant};
 use spins::Spins;
 use subject::{Cores, Live, Recorded, Subject};
 
-/// What to attach to and how. Made by [`AttachOptions::of`]; then each field can be set.
+/// The processes to attach to and the way to do it. Made by [`AttachOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AttachOptions {
@@ -58,11 +60,13 @@ pub struct AttachOptions {
     pub pids: Vec<i32>,
     /// Take all descendants too.
     pub tree: bool,
-    /// The processes were found, and not named by somebody: one that cannot be looked at, as where a debugger traces it, is left out,
-    /// and a gap says so.
+    /// The processes were found, not named by the user. One that lockscope cannot attach to, for example because a
+    /// debugger traces it, is left out with a gap.
     pub found: bool,
     /// Take the descendants that one of them waits for, where not all are taken.
     pub follow: bool,
+    /// Where nothing is wrong in these: take the descendants that sleep, in the same session, as a server's workers do.
+    pub offspring: bool,
     /// Longest time that the target may be stopped; by the number of its threads where none is given.
     pub max_pause: Option<Duration>,
     /// Which threads may be stopped.
@@ -73,7 +77,8 @@ pub struct AttachOptions {
     pub working: bool,
     /// Cores of the GPUs that the processes use, written by NVIDIA's driver.
     pub gpu_cores: Vec<PathBuf>,
-    /// Ask NCCL's RAS, where a process waits for its GPU. One answer tells of all ranks of a job, and makes each of them say its part.
+    /// Query NCCL's RAS if a process waits for its GPU. One answer covers all ranks of a job, and every rank has to
+    /// contribute to it.
     pub nccl_ras: bool,
 }
 
@@ -85,6 +90,7 @@ impl AttachOptions {
             tree: false,
             found: false,
             follow: false,
+            offspring: false,
             max_pause: None,
             stopping: Stopping::AsNeeded,
             locals: false,
@@ -95,7 +101,8 @@ impl AttachOptions {
     }
 }
 
-/// Which files to look at and where what they mapped may be. Made by [`CoreOptions::of`]; then each field can be set.
+/// The files to read and the places of the files that they mapped. Made by [`CoreOptions::of`]; then each field can be
+/// set.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CoreOptions {
@@ -114,7 +121,7 @@ impl CoreOptions {
     }
 }
 
-/// Whether to write down what a look saw.
+/// Whether to keep the data of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// The report only.
@@ -126,31 +133,41 @@ pub(crate) enum Keep {
     },
 }
 
-/// Of more threads the report's frames are written while it is found out who waits: that is a tenth of a look at thousands.
+/// With more threads than this, a second thread writes the report's frames while the waits are decoded. Writing them
+/// takes a tenth of the time of a sample with thousands of threads.
 const WRITTEN_BESIDE: usize = 512;
 
-/// What a look came to.
+/// The result of `attach` or `post_mortem`.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// The report.
     pub report: Report,
-    /// The bytes of a snapshot, where one was asked for.
+    /// The bytes of a snapshot, if one was requested.
     pub snapshot: Option<Vec<u8>>,
-    /// What a redacted snapshot holds all the same.
+    /// Sensitive data that a redacted snapshot still holds.
     pub remains: Option<Gap>,
+    /// The code of each process, in the order of the report's.
+    pub code: Vec<Vec<CodeMapping>>,
+}
+
+impl Outcome {
+    /// A report that no look has made.
+    pub(crate) fn of(report: Report) -> Outcome {
+        Outcome { report, snapshot: None, remains: None, code: Vec::new() }
+    }
 }
 
 /// Why no report could be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The target could not be looked at.
+    /// lockscope could not attach to the target.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A file could not be looked at.
+    /// lockscope could not read a file.
     #[error(transparent)]
     Core(#[from] CoreError),
-    /// A subject that was used up; only a mistake of lockscope's own leads here.
+    /// A subject that was used up; only a bug in lockscope leads here.
     #[error("there is nothing more to look at")]
     NoMoreLooks,
     /// A snapshot is to be made of a snapshot.
@@ -161,7 +178,7 @@ pub enum Error {
     },
 }
 
-/// One look, analysed.
+/// One sample, analysed.
 #[derive(Debug)]
 struct Analysis {
     threads: Vec<Vec<Thread>>,
@@ -169,19 +186,19 @@ struct Analysis {
     observations: Observations,
     gpu: Option<GpuUse>,
     gpu_cores: GpuCores,
-    /// What the report says of the threads' frames, where that was written meanwhile.
+    /// The threads' frames for the report, if they were written meanwhile.
     written: Option<Vec<Vec<ThreadFrames>>>,
 }
 
-/// What a report was made of: memory, and the processes that copied it. Of ten thousand threads it takes a tenth of a second to give
-/// back, so that who shows the report does that first.
+/// The data that a report was made of: memory, and the processes that copied it. Freeing the data of ten thousand
+/// threads takes a tenth of a second, so the caller shows the report first.
 #[derive(Debug)]
 pub(crate) struct MadeOf {
     _subject: Live,
     _last_look: Option<(Image, Analysis)>,
 }
 
-/// Attach to live processes, look as often as needed, report.
+/// Attach to live processes, sample as often as needed, report.
 pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     Ok(attach_and_hold(options, keep)?.0)
 }
@@ -206,7 +223,7 @@ fn gpu_core(path: &Path) -> Result<GpuCore, CoreError> {
     GpuCore::read(&bytes, &name)
 }
 
-/// Look at core files or at a snapshot, report.
+/// Read core files or a snapshot, report.
 pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     limits::begin();
@@ -250,7 +267,7 @@ pub(crate) fn opened(
     Ok(examine(&mut Recorded::open(path, &cores[position], places)?, gpus, keep, working)?.0)
 }
 
-/// Look and report; also what the last look saw.
+/// Samples and reports; also returns the last sample.
 fn examine(
     subject: &mut dyn Subject,
     gpus: &[GpuCore],
@@ -276,7 +293,7 @@ fn examine(
         log::info!("look {}", looks + 1);
         let mut image = match subject.look() {
             Ok(image) => image,
-            // The look that was for the snapshot alone.
+            // The sample that was for the snapshot alone.
             Err(_) if report.is_some() => break,
             Err(error) => return Err(error),
         };
@@ -296,26 +313,33 @@ fn examine(
         let symbols = symbols_of(&image, &modules, subject);
         let mut analysis = analyse(&image, &symbols, subject, gpu_cores);
         if looks == 1 && followed < MOST_FOLLOWINGS && subject.follow(&image, &analysis.observations) {
-            // Together with those they are looked at from the beginning.
+            // The samples start over with the added processes.
             (followed, looks) = (followed + 1, 0);
             recording = recording_of(keep);
             continue;
         }
         let of_one_instant = subject.is_of_one_instant();
-        // Also those that a later look will compare with.
+        // Also those that a later sample will compare with.
         if retaken < MOST_RETAKEN && torn::is_torn(&image, &analysis.observations, of_one_instant) && subject.retake() {
             (retaken, looks) = (retaken + 1, looks - 1);
             std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
             continue;
         }
         let suspected = verdict::suspected(&judge_input(&image, &analysis));
+        // Where nothing is wrong in these, what they have started may hang: a server's workers.
+        let is_calm = suspected.suspicions.is_empty();
+        if looks == 1 && followed < MOST_FOLLOWINGS && is_calm && subject.follow_asleep() {
+            (followed, looks) = (followed + 1, 0);
+            recording = recording_of(keep);
+            continue;
+        }
         let clock = subject.is_live().then_some(at);
         let instant = OfOneInstant { whole: of_one_instant, is_late: &|pid, word| subject.is_late(pid, word) };
         confirmation.look(suspected.suspicions.clone(), &judge_input(&image, &analysis), &instant, clock);
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
         let calm = confirmation.is_empty() && !spins.are_open(looks);
-        // The second look need not be one at everything, unless it is to be kept.
+        // The second sample need not cover everything, unless it is to be kept.
         if !confirmation.is_complete()
             && looks == 1
             && recording.is_none()
@@ -330,7 +354,7 @@ fn examine(
             }
         }
         let confirmed = confirmation.is_complete();
-        // Where registers are missing that only a stop tells, the next look shows more.
+        // Where registers are missing that only a stop can read, the next sample shows more.
         let lacks =
             subject.has_more() && subject.stop(lacking::threads(&image, &analysis.threads, &analysis.observations));
         let settled = (calm || confirmed) && !lacks || !subject.has_more();
@@ -344,14 +368,14 @@ fn examine(
             // Also before: for a thread that was caught at work nobody asks how busy the GPU is.
             settle(&mut analysis.observations);
             let seen_before = &analysis.observations;
-            let ways_out = confirmed.then(|| (seen_before.hopes.clone(), seen_before.enclosed.clone()));
+            let wakers = confirmed.then(|| (seen_before.wake_sources.clone(), seen_before.known_wakers.clone()));
             helped = complete(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
             let seen = (!confirmation.is_empty() && !subject.is_frozen()).then(|| confirmation.confirmed());
             let mut judgement = judge(&image, &analysis, seen);
-            if let Some(ways_out) = ways_out.filter(|_| !confirmation.is_all_in(&judgement.suspicions)) {
+            if let Some(wakers) = wakers.filter(|_| !confirmation.is_all_in(&judgement.suspicions)) {
                 // Decoding again reads more, later: of an interpreter that goes on meanwhile that may say what never was.
-                (analysis.observations.hopes, analysis.observations.enclosed) = ways_out;
+                (analysis.observations.wake_sources, analysis.observations.known_wakers) = wakers;
                 judgement = judge(&image, &analysis, seen);
             }
             judgement.gaps.extend(subject.late_gaps());
@@ -401,7 +425,7 @@ fn examine(
                 gpu: analysis.gpu.as_ref(),
             });
         }
-        // A snapshot keeps two looks also where one was enough: a newer lockscope may see more in it.
+        // A snapshot keeps two samples also where one was enough: a newer lockscope may see more in it.
         let wants_another = recording.is_some() && looks < 2 && subject.has_more();
         if report.is_some() && !wants_another {
             drop(symbols);
@@ -412,7 +436,8 @@ fn examine(
     }
     let written = recording.and_then(Recording::write);
     let (snapshot, remains) = written.map_or((None, None), |Written { bytes, remains }| (Some(bytes), remains));
-    Ok((Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains }, last_look))
+    let code = last_look.as_ref().map(|(image, _)| code::of(image, &modules)).unwrap_or_default();
+    Ok((Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains, code }, last_look))
 }
 
 fn recording_of(keep: Keep) -> Option<Recording> {
@@ -422,7 +447,7 @@ fn recording_of(keep: Keep) -> Option<Recording> {
     }
 }
 
-/// How many threads' registers were had in which way.
+/// How many threads' registers were read in which way.
 fn registers_read(image: &Image) -> RegistersRead {
     let mut read = RegistersRead::default();
     for thread in image.processes.iter().flat_map(|process| &process.threads) {
@@ -436,19 +461,19 @@ fn registers_read(image: &Image) -> RegistersRead {
     read
 }
 
-/// How long threads have slept is known at the first look only: the stop itself wakes them for an instant.
+/// How long threads have slept is known at the first sample only: the stop itself wakes them for an instant.
 fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: bool) {
     for thread in image.processes.iter_mut().flat_map(|p| &mut p.threads) {
         match thread.asleep_ms {
-            // By the first look at this thread: others may have come in later.
+            // By the first sample of this thread: others may have come in later.
             Some(asleep) if is_first && !first.contains_key(&thread.tid) => drop(first.insert(thread.tid, asleep)),
             _ => thread.asleep_ms = first.get(&thread.tid).copied(),
         }
     }
 }
 
-/// The modules of each process, with what is parsed of them; those of the look before serve again where nothing was mapped or
-/// unmapped.
+/// The modules of each process, with what is parsed of them; those of the sample before serve again where nothing was
+/// mapped or unmapped.
 fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subject) -> Vec<(Modules, Tables)> {
     let with_tables = |modules: Modules| {
         let tables = Tables::of(&modules);
@@ -525,8 +550,8 @@ fn observe(
     waits::observe(&contexts)
 }
 
-/// Add what the own walk could not say, then merge and decode again where that was anything. Of which processes something was asked
-/// beside their memory.
+/// Adds names that the own walk lacks, then merges and decodes again if there were any. Returns for each process
+/// whether anything beside its memory was queried.
 fn complete(image: &Image, symbols: &[Symbols<'_>], analysis: &mut Analysis, subject: &mut dyn Subject) -> Vec<bool> {
     let mut helped = Vec::with_capacity(image.processes.len());
     for (position, process) in image.processes.iter().enumerate() {

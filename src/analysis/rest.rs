@@ -1,8 +1,9 @@
-//! What it takes to see that a suspicion still stands, without looking at everything again.
+//! The threads and words that suffice to see that a suspicion still holds, without a full sample.
 //!
-//! In: what one look suspects. Out: [`Members`]: the threads and words on which all of it rests, where these are enough. Threads
-//! that hold and want locks of their own process by what memory records: as long as they all sleep on, and the words of the locks are
-//! the same, nothing of it can have changed, whatever others do. For anything else the next look is one at everything.
+//! In: what one sample suspects. Out: [`Members`]: the threads and words on which all of it rests, where these are
+//! enough. Threads that hold and want locks of their own process by what memory records: as long as they all sleep on,
+//! and the words of the locks are the same, nothing of it can have changed, whatever others do. For anything else the
+//! next sample covers everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ pub(super) struct Members {
     pub(super) words: BTreeMap<i32, BTreeSet<Addr>>,
 }
 
-/// The members of all that is suspected; `None` where more than they must be asked.
+/// The members of all suspicions; `None` if other parties must be read, too.
 pub(super) fn members(image: &Image, observations: &Observations, suspected: &Suspected) -> Option<Members> {
     let mut members = Members::default();
     let mut edges = BTreeSet::new();

@@ -1,18 +1,18 @@
 //! The scenes of a report, with the lines of source that they show.
 //!
 //! In: an assembled report and the image that it is of. Out: the report with its scenes, and of each process the lines that were read,
-//! which a snapshot keeps. Which lines are wanted `verdict::scenes` decides, and which files may be read `image::live::sources`.
+//! which a snapshot keeps. Which lines are wanted `verdict::participants` decides, and which files may be read `image::live::sources`.
 
 use std::collections::HashMap;
 
 use crate::image::{Image, SourceLines};
 use crate::limits::image::MOST_SOURCE_LINES;
 use crate::report::Report;
-use crate::verdict::scenes::Scenes;
+use crate::verdict::participants::Participants;
 
 /// Add the scenes; the lines of source by the positions of the processes.
 pub(super) fn add_scenes(report: &mut Report, image: &Image) -> Vec<Vec<SourceLines>> {
-    let scenes = Scenes::of(report);
+    let scenes = Participants::of(report);
     let positions: HashMap<&str, usize> =
         report.processes.iter().enumerate().map(|(position, process)| (process.id.as_str(), position)).collect();
     let mut kept = vec![Vec::new(); image.processes.len()];

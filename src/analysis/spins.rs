@@ -1,7 +1,7 @@
-//! Threads that seem to spin in a call that works at other times: only several looks tell.
+//! Threads that seem to spin in a call that works at other times: only several samples show it.
 //!
-//! In: the analysis of one look after the other. Out: whether enough was seen, and which of the waits are none. A thread
-//! that was in the very same call each time, by its stack, waits there; any other was caught at work.
+//! In: the analysis of one sample after the other. Out: whether enough was seen, and which of the waits are none. A
+//! thread that was in the very same call each time, by its stack, waits there; any other was caught at work.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::limits::analysis::MOVING_FRAMES;
 use crate::threads::Thread;
 use crate::waits::{Certainty, Observations, Party, Wait};
 
-/// Looks that must show the same before it is called a wait. Two may meet a training loop in the same launch twice (seen in one
-/// look of five).
+/// Samples that must show the same before it is called a wait. Two may meet a training loop in the same launch twice
+/// (seen in one sample of five).
 const ENOUGH: u32 = 3;
 
-/// What was seen so far.
+/// The samples so far.
 #[derive(Debug, Default)]
 pub(super) struct Spins {
-    /// The part of a thread's stack that must stay, and in how many looks it did; 0 after one in which it did not.
+    /// The part of a thread's stack that must stay, and in how many samples it did; 0 after one in which it did not.
     seen: BTreeMap<Party, (Part, u32)>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Of a call made there, with nothing inside.
+    /// The part of a call at this address, with nothing inside.
     #[cfg(test)]
     pub(super) fn of_call(pc: Addr) -> Part {
         Part { outer: vec![(pc, 0)], inner: Vec::new() }
@@ -45,7 +45,7 @@ impl Part {
 }
 
 impl Spins {
-    /// Take in another look.
+    /// Take in another sample.
     pub(super) fn look(&mut self, observations: &Observations, threads: &[Vec<Thread>]) {
         let unsure = observations.waits.iter().filter(|wait| is_unsure(wait));
         let now: BTreeMap<Party, Part> =
@@ -58,13 +58,13 @@ impl Spins {
         }
     }
 
-    /// Whether another look could tell more.
+    /// Whether another sample could show more.
     pub(super) fn are_open(&self, looks: u32) -> bool {
         self.seen.values().any(|(_, count)| *count == looks && looks < ENOUGH)
     }
 
-    /// Take out the unsure waits of threads that were elsewhere in one of the looks. `confirmed`: a cycle was seen twice,
-    /// and is settled by that.
+    /// Take out the unsure waits of threads that were elsewhere in one of the samples. `confirmed`: a cycle was seen
+    /// twice, and is settled by that.
     pub(super) fn drop_unconfirmed(&self, observations: &mut Observations, looks: u32, confirmed: bool) {
         let enough = if confirmed { ENOUGH - 1 } else { ENOUGH }.min(looks);
         let stays = |waiter: &Party| self.seen.get(waiter).is_some_and(|(_, count)| *count >= enough);

@@ -1,7 +1,7 @@
-//! What can be looked at: running processes, core files, snapshots.
+//! Things that lockscope can sample: running processes, core files, snapshots.
 //!
-//! In: what the user named. Out: a [`Subject`]: looks at it, one after the other, and whatever is known of it
-//! beforehand. Whether one look is enough is not decided here.
+//! In: what the user named. Out: a [`Subject`]: samples of it, one after the other, and whatever is known of it
+//! beforehand. Whether one sample is enough is not decided here.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -26,55 +26,60 @@ use crate::waits::Observations;
 
 const PROC: &str = "/proc";
 
-/// Something that can be looked at.
+/// Something that lockscope can sample.
 pub(super) trait Subject {
-    /// The next look.
+    /// The next sample.
     fn look(&mut self) -> Result<Image, Error>;
-    /// Whether all that analysis read of the last look was of one instant.
+    /// Whether all that analysis read of the last sample was of one instant.
     fn is_of_one_instant(&self) -> bool;
     /// Whether a word of a process was read at another instant than the registers; where that is not known of each, as of all.
     fn is_late(&self, _pid: i32, _word: Addr) -> bool {
         !self.is_of_one_instant()
     }
-    /// Stop these threads at the next look, though they sleep. Whether that look will tell more of them than the last.
+    /// Stop these threads at the next sample, though they sleep. Returns whether that sample will show more of them
+    /// than the last.
     fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
         false
     }
-    /// Take a look once more that was of no use; whether that can be done.
+    /// Repeats a sample that was of no use; returns whether that is possible.
     fn retake(&mut self) -> bool {
         false
     }
-    /// Whether these threads have slept on since the last look, and these words are the same.
+    /// Whether these threads have slept on since the last sample, and these words are the same.
     fn has_rested(&mut self, _members: &Members) -> bool {
         false
     }
-    /// Take those in that the processes of the last look wait for; whether there are such.
+    /// Take those in that the processes of the last sample wait for; whether there are such.
     fn follow(&mut self, _image: &Image, _observations: &Observations) -> bool {
         false
     }
-    /// Whether another look can be taken.
+    /// Also sample the descendants that sleep. Returns whether there are any.
+    fn follow_asleep(&mut self) -> bool {
+        false
+    }
+    /// Whether another sample can be taken.
     fn has_more(&self) -> bool;
-    /// Looks are taken now, so that the time between them counts.
+    /// Samples are taken now, so that the time between them counts.
     fn is_live(&self) -> bool {
         false
     }
-    /// Nothing can have moved between two looks, so that one is enough.
+    /// Nothing can have moved between two samples, so that one is enough.
     fn is_frozen(&self) -> bool {
         false
     }
-    /// The modules of a process of the last look, where no file is there to find them in.
+    /// The modules of a process of the last sample, where no file is there to find them in.
     fn modules(&self, _position: usize, _process: &ProcessImage) -> Option<Modules> {
         None
     }
-    /// What the modules were asked before.
+    /// Symbols that were already looked up in the modules.
     fn symbol_cache(&self, _position: usize) -> SymbolCache {
         SymbolCache::default()
     }
-    /// The native stacks of a process of the last look, where they were unwound before.
+    /// The native stacks of a process of the last sample, where they were unwound before.
     fn stacks(&self, _position: usize) -> Option<Vec<NativeStack>> {
         None
     }
-    /// Add to the own walk what it could not say. Whether anything was asked beside the memory.
+    /// Adds names that the own walk lacks. Returns whether anything beside the memory was queried.
     fn complete(&mut self, _position: usize, _process: &ProcessImage, _python: &mut Option<Python>) -> bool {
         false
     }
@@ -82,7 +87,7 @@ pub(super) trait Subject {
     fn gpu(&self, image: &Image) -> Option<GpuUse> {
         image.kernel.gpu.clone()
     }
-    /// What analysis of the last look could not read, and why.
+    /// Gaps that analysis of the last sample met, with their reasons.
     fn late_gaps(&self) -> Vec<Gap> {
         Vec::new()
     }
@@ -97,6 +102,7 @@ pub(super) struct Live {
     looks: u32,
     locals: bool,
     follows: bool,
+    offspring: bool,
     nccl_ras: bool,
 }
 
@@ -111,7 +117,8 @@ impl Live {
             proc_root: PROC.into(),
         })?;
         let follows = options.follow && !options.tree;
-        Ok(Live { target, looks: 0, locals: options.locals, follows, nccl_ras: options.nccl_ras })
+        let offspring = options.offspring && !options.tree;
+        Ok(Live { target, looks: 0, locals: options.locals, follows, offspring, nccl_ras: options.nccl_ras })
     }
 }
 
@@ -120,6 +127,8 @@ impl Subject for Live {
         self.looks += 1;
         let began = timestamp(SystemTime::now());
         let mut image = self.target.look()?;
+        image.kernel.dead_children = self.target.dead_children();
+        image.kernel.passed_over = if self.offspring { self.target.passed_over() } else { 0 };
         let host = live::host::this(Path::new(PROC));
         image.taken = Some(Taken { host, began, ended: timestamp(SystemTime::now()) });
         Ok(image)
@@ -138,8 +147,14 @@ impl Subject for Live {
     }
 
     fn follow(&mut self, image: &Image, observations: &Observations) -> bool {
-        // The look for this is none of those that confirm.
+        // The sample that found the processes does not count towards confirmation.
         let follows = self.follows && self.target.follow(&awaited::outside(image, observations));
+        self.looks -= u32::from(follows);
+        follows
+    }
+
+    fn follow_asleep(&mut self) -> bool {
+        let follows = self.offspring && self.target.follow_asleep();
         self.looks -= u32::from(follows);
         follows
     }
@@ -211,7 +226,7 @@ impl Cores {
 }
 
 impl Cores {
-    /// Cores of GPUs alone: a process stands for each, of which nothing else is known.
+    /// Cores of GPUs alone: one placeholder process stands for them.
     pub(super) fn of_gpus(paths: &[PathBuf], cores: &[GpuCore]) -> Cores {
         let processes = cores.iter().take(1).map(|_| ProcessImage::unknown()).collect();
         let path = paths.first().cloned().unwrap_or_default();

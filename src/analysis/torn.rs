@@ -1,8 +1,8 @@
-//! Whether a look read structures that were changed meanwhile, so that it has to be taken once more.
+//! Whether a sample read structures while they changed, so that it has to be repeated.
 //!
-//! In: a look and what was observed in it. Out: whether a ring of tasks is kept from being one by something that was read of an
-//! interpreter at work: in the first look most memory is read after the release, and at an instant of any look the interpreter may
-//! be in the midst of a turn of its loop. It judges nothing.
+//! In: a sample with its observations. Out: whether data of a working interpreter keeps a ring of tasks from being one.
+//! In the first sample most memory is read after the release, and in any sample the interpreter may be inside a turn of
+//! its loop. This module judges nothing.
 
 use crate::image::{Image, TaskState};
 use crate::waits::Observations;

@@ -1,7 +1,7 @@
-//! The working of a look: what was read of each thread, for those who want to check it.
+//! The working of a sample: what was read of each thread, for those who want to check it.
 //!
-//! In: a report and the look that it was made of. Out: the report's threads with their [`Working`]. Reads nothing but memory
-//! that the look has read already, and decides nothing.
+//! In: a report and the sample that it was made of. Out: the report's threads with their [`Working`]. Reads nothing but
+//! memory that the sample has read already, and decides nothing.
 
 use std::collections::HashMap;
 
@@ -90,7 +90,7 @@ fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_
     }
 }
 
-/// What each thread waits for and holds, each thing once.
+/// The resources that each thread waits for and holds, each once.
 struct Wanted<'a> {
     resources: HashMap<&'a str, &'a Resource>,
     of_threads: HashMap<(&'a str, i32), Vec<&'a str>>,
@@ -112,7 +112,7 @@ impl<'a> Wanted<'a> {
         Wanted { resources: resources.collect(), of_threads }
     }
 
-    /// The words of those that lie in the thread's own process.
+    /// The words of those resources that lie in the thread's own process.
     fn memory(&self, process: &'a str, image: &ProcessImage, tid: i32) -> Vec<Words> {
         let ids = self.of_threads.get(&(process, tid)).into_iter().flatten();
         let resources =

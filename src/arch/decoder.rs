@@ -10,14 +10,14 @@ use super::x86_64::instructions::X86Decoder;
 /// Reads code; ends at the first bytes that are none.
 #[expect(clippy::large_enum_variant, reason = "a few live at a time, on the stack")]
 pub enum Decoder<'c> {
-    /// Of x86-64.
+    /// Decodes x86-64.
     X86_64(X86Decoder<'c>),
-    /// Of AArch64.
+    /// Decodes AArch64.
     Aarch64(A64Decoder<'c>),
 }
 
 impl Decoder<'_> {
-    /// What the instruction does that was given last.
+    /// The effects of the last returned instruction.
     pub fn effects(&mut self) -> Effects {
         match self {
             Decoder::X86_64(decoder) => Effects::one(decoder.effect()),

@@ -1,8 +1,8 @@
 //! Machine code in words that fit all machines: where an instruction leads, and what it does to registers and memory.
 //!
 //! In: the bytes of code, through [`Architecture::decoder`](super::Architecture::decoder). Out: [`Instruction`]s in
-//! order of address, and on request the [`Effects`] of each. What an instruction computes beyond moving and adding is
-//! not told, only what it overwrites.
+//! order of address, and on request the [`Effects`] of each. For computations beyond moves and additions, only the
+//! overwritten registers are reported, not the values.
 
 use super::Register;
 use crate::memory::Addr;
@@ -35,7 +35,7 @@ pub enum Flow {
     Trap,
 }
 
-/// What a call or a jump names.
+/// The target that a call or a jump names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// This code.
@@ -44,7 +44,7 @@ pub enum Target {
     Slot(Addr),
     /// The code whose address this register has.
     Register(Register),
-    /// What stands at a computed place.
+    /// The code at a computed address.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ pub struct Place {
     pub base: Option<Register>,
     /// A register to add, times a number.
     pub index: Option<(Register, u64)>,
-    /// What else to add; the whole address where no register is named.
+    /// The number to add; the whole address where no register is named.
     pub displacement: u64,
     /// The thread pointer is added.
     pub is_thread_local: bool,
@@ -66,14 +66,15 @@ pub struct Place {
 pub enum Width {
     /// All 64 bits.
     Whole,
-    /// The low 32 bits, as an `int` has them. What becomes of the others is not told: machines clear them in a register.
+    /// The low 32 bits, as an `int` has them. The state of the others is not reported: machines clear them in a
+    /// register.
     Half,
     /// Fewer.
     Part,
 }
 
 impl Width {
-    /// Of so many bytes.
+    /// The width for a number of bytes.
     pub fn of_bytes(bytes: usize) -> Width {
         match bytes {
             8 => Width::Whole,
@@ -97,7 +98,7 @@ impl Width {
     }
 }
 
-/// What an instruction does. A place is `None` where it cannot be told.
+/// The effect of an instruction. A place is `None` where it is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// A register gets the value of another.
@@ -118,7 +119,7 @@ pub enum Effect {
         /// How much of it.
         width: Width,
     },
-    /// A place gets the value of a register; `None` is one that is not told of.
+    /// A place gets the value of a register; `None` is a register that is not modelled.
     Store {
         /// The place.
         to: Option<Place>,
@@ -173,7 +174,7 @@ pub enum Effect {
     Other {
         /// The registers that it may change.
         writes: RegisterMask,
-        /// The place that it writes to, if it is one and can be told.
+        /// The place that it writes to, if there is one and it is known.
         place: Option<Place>,
     },
 }
@@ -194,9 +195,18 @@ impl Effect {
             Effect::Other { writes, .. } => writes,
         }
     }
+
+    /// The place in memory that it writes to, but for the stack's top.
+    pub fn written(&self) -> Option<Place> {
+        match *self {
+            Effect::Store { to: place, .. } | Effect::Other { place, .. } => place,
+            _ => None,
+        }
+    }
 }
 
-/// What one instruction does, in order: one that stores two registers and moves the stack pointer has three effects.
+/// The effects of one instruction, in order: one that stores two registers and moves the stack pointer has three
+/// effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effects([Option<Effect>; 3]);
 
@@ -239,7 +249,7 @@ impl RegisterMask {
         RegisterMask(self.0 & !RegisterMask::default().with(register).0)
     }
 
-    /// What both have.
+    /// The registers in both.
     #[must_use]
     pub fn common(self, other: RegisterMask) -> RegisterMask {
         RegisterMask(self.0 & other.0)

@@ -5,7 +5,7 @@
 //! a snapshot is read on any machine. Each machine has a folder with the same files; nothing outside of these folders
 //! knows a register by name, a system call by number, or an instruction. It knows no lock, no library and no file.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod aarch64;
@@ -39,7 +39,7 @@ pub struct OtherMachine {
     pub name: String,
 }
 
-/// What of the C library's description of a thread depends on the machine, in bytes from its start.
+/// The machine-dependent parts of the C library's description of a thread, in bytes from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadDescriptor {
     /// A word of glibc's that holds the description's own address, where there is one.
@@ -230,7 +230,7 @@ impl Architecture {
         }
     }
 
-    /// What gdb calls the system call's number and the thread pointer.
+    /// gdb's names for the system call's number and the thread pointer.
     #[cfg(test)]
     pub(crate) fn names_in_gdb(self) -> [&'static str; 2] {
         match self {
@@ -239,7 +239,8 @@ impl Architecture {
         }
     }
 
-    /// The same in the other direction. What `Registers` does not hold has the value that it has in any user program.
+    /// The same in the other direction. Registers that `Registers` does not hold get the value that they have in any
+    /// user program.
     pub fn user_registers(self, registers: &Registers) -> Vec<u8> {
         match self {
             Architecture::X86_64 => x86_64::registers::write(registers),
@@ -255,7 +256,8 @@ impl Architecture {
         }
     }
 
-    /// The kind of register set that a stopped thread is asked for beside its general registers, for [`Architecture::take_note`].
+    /// The kind of register set to read from a stopped thread beside its general registers, for
+    /// [`Architecture::take_note`].
     pub fn second_register_set(self) -> Option<u32> {
         match self {
             Architecture::X86_64 => None,
@@ -271,8 +273,8 @@ impl Architecture {
         }
     }
 
-    /// What only memory tells about registers of the thread `tid` of a stopped process: the system call that it is in, and its
-    /// [`ThreadDescriptor`]. `None` if the code that it stands in could not be read.
+    /// Adds the facts about registers of the thread `tid` of a stopped process that only memory shows: the system call
+    /// that it is in, and its [`ThreadDescriptor`]. `None` if the code at its pc is not readable.
     fn settled(self, registers: Registers, tid: i32, memory: &dyn Memory) -> Option<Registers> {
         match self {
             Architecture::X86_64 => Some(registers),
@@ -287,7 +289,7 @@ impl Architecture {
     fn with_call_made_again(self, registers: Registers, memory: &dyn Memory) -> Registers {
         match self {
             Architecture::X86_64 => x86_64::system_calls::made_again(registers, memory),
-            // What `settled` finds there.
+            // The facts that `settled` finds there.
             Architecture::Aarch64 => registers,
         }
     }
@@ -300,8 +302,8 @@ impl Architecture {
         }
     }
 
-    /// Whether these bytes of registers may be those of a thread whose system call the stop itself interrupted, and which would say
-    /// EINTR now. (On machines where only the code tells whether it is in a call, maybe of another one.)
+    /// Whether these bytes of registers may belong to a thread whose system call the stop itself interrupted, and would
+    /// return EINTR now. (On machines where only the code shows whether it is in a call, maybe of another one.)
     pub fn is_interrupted(self, bytes: &[u8]) -> bool {
         match self {
             Architecture::X86_64 => x86_64::system_calls::is_interrupted(bytes),
@@ -317,12 +319,30 @@ impl Architecture {
         }
     }
 
-    /// How a thread with these bytes of registers goes on in the system call that the stop interrupted. `slept` is the call that it has
-    /// slept in since before the stop, as /proc tells it. `None` where that cannot be done.
+    /// How a thread with these bytes of registers continues the system call that the stop interrupted. `slept` is the
+    /// call that it has slept in since before the stop, from /proc. `None` where that is impossible.
     pub fn restarted(self, bytes: &[u8], slept: Option<&Syscall>) -> Option<Restart> {
         match self {
             Architecture::X86_64 => x86_64::system_calls::restarted(bytes),
             Architecture::Aarch64 => aarch64::system_calls::restarted(bytes, slept?),
+        }
+    }
+
+    /// Registers with which a call is made again as itself, where these bytes say that the kernel is about to let restart_syscall go on
+    /// with it: a seccomp filter may not know that call. A time-out relative to now starts anew.
+    pub fn made_again_as_itself(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::made_again_as_itself(bytes),
+            Architecture::Aarch64 => None,
+        }
+    }
+
+    /// Whether a stop does not show which calls restart_syscall will go on with. Linux for 64-bit Arm settles that before a tracer sees
+    /// the thread (`do_signal` in arch/arm64/kernel/signal.c).
+    pub fn hides_restarts(self) -> bool {
+        match self {
+            Architecture::X86_64 => false,
+            Architecture::Aarch64 => true,
         }
     }
 
@@ -433,8 +453,8 @@ impl Architecture {
         }
     }
 
-    /// The caller's registers, of a frame that keeps a frame pointer.
-    /// `sp` is what its stack pointer is at least. The caller's stays unknown where frame pointers do not tell it.
+    /// The caller's registers, for a frame that keeps a frame pointer. `sp` is the least value of its stack pointer.
+    /// The caller's stays unknown where frame pointers do not show it.
     pub fn step_by_frame_pointer(self, registers: &RegisterSet, sp: Addr, memory: &dyn Memory) -> Option<RegisterSet> {
         match self {
             Architecture::X86_64 => x86_64::unwinding::step_by_frame_pointer(registers, sp, memory),

@@ -1,7 +1,7 @@
 //! Registers of a thread and of unwound frames, numbered as in the DWARF of their machine, so that CFI rows apply
 //! without a table.
 //!
-//! In: numbers and values. Out: sets of those that are known. Which number is what is [`Architecture`]'s to say.
+//! In: numbers and values. Out: sets of known registers. [`Architecture`] decides which number is which register.
 
 use super::Architecture;
 use crate::memory::{Addr, Memory};
@@ -24,7 +24,7 @@ pub struct RegisterSet {
 }
 
 impl RegisterSet {
-    /// A set of which nothing is known.
+    /// A set without known registers.
     pub fn new(architecture: Architecture) -> RegisterSet {
         RegisterSet { known: 0, architecture, values: [0; SLOTS] }
     }
@@ -87,7 +87,7 @@ impl RegisterSet {
     }
 }
 
-/// Sets are saved without their machine, as when there was one: who reads them says which ([`RegisterSet::on`]).
+/// Sets are saved without their machine, as when only one existed: the reader adds it ([`RegisterSet::on`]).
 impl From<Vec<(u16, u64)>> for RegisterSet {
     fn from(pairs: Vec<(u16, u64)>) -> RegisterSet {
         let mut set = RegisterSet::new(Architecture::X86_64);
@@ -140,14 +140,16 @@ pub struct Syscall {
 }
 
 impl Registers {
-    /// With what only memory tells about them: see [`Architecture`]. Whoever captures registers of the thread that its own PID
-    /// namespace calls `tid` asks once. `None` if the code that the thread stands in could not be read, without which nobody knows whether it sleeps.
+    /// With the facts about them that only memory shows: see [`Architecture`]. The capture calls this once for each
+    /// thread, with its id `tid` in its own PID namespace. `None` if the code at the thread's pc is not readable:
+    /// without it, whether the thread sleeps is unknown.
     pub fn settled(self, tid: i32, memory: &dyn Memory) -> Option<Registers> {
         self.general.architecture.settled(self, tid, memory)
     }
 
-    /// The same, in the system call that the thread is about to make again after a signal or a debugger took it out of it: the last
-    /// registers of a thread that the end of its process met just there. Of a living thread its state says more.
+    /// The same, in the system call that the thread is about to make again after a signal or a debugger took it out of
+    /// it. These are the last registers of a thread whose process ended just there. For a living thread, its state is
+    /// better evidence.
     pub fn with_call_made_again(self, memory: &dyn Memory) -> Registers {
         self.general.architecture.with_call_made_again(self, memory)
     }
@@ -160,8 +162,8 @@ impl Registers {
         }
     }
 
-    /// The system call that the thread slept in when it was stopped: the result register says that it did not finish. Of a
-    /// thread that was read asleep, without a stop, the result is unknown.
+    /// The system call that the thread slept in when it was stopped: the result register shows that it did not finish.
+    /// For a thread that was read asleep, without a stop, the result is unknown.
     pub fn asleep(&self) -> Option<Syscall> {
         let result = self.general.get(self.general.architecture.result());
         self.syscall().filter(|call| result.is_none() || self.general.architecture.is_asleep(call))

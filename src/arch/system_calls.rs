@@ -9,7 +9,7 @@
 pub struct SystemCall {
     /// Its name.
     pub name: &'static str,
-    /// What it may wait for.
+    /// The events that it may wait for.
     pub waits: Waits,
     /// Its time-out.
     pub timeout: Timeout,
@@ -31,18 +31,18 @@ pub enum Until {
 pub struct CutShort {
     /// With which arguments.
     pub when: When,
-    /// What it returns then.
+    /// The result that it returns then.
     pub early: Early,
 }
 
-/// What a call that is interrupted returns.
+/// The result of an interrupted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Early {
-    /// The number of bytes so far, of those that it was to write.
+    /// The number of bytes up to then, fewer than it was to write.
     PartOfAWrite,
     /// The number of bytes, messages or events so far.
     Part,
-    /// What it always returns, but before that has come which it was to wait for.
+    /// The usual result, but before the awaited event has come.
     Before,
 }
 
@@ -95,7 +95,7 @@ impl SystemCall {
         SystemCall { cut_short: Some(CutShort { when, early }), ..self }
     }
 
-    /// What the call returns if a stop interrupts it while it sleeps; `None` if it goes on.
+    /// The result of the call if a stop interrupts it while it sleeps; `None` if it goes on.
     pub fn early(&self, arguments: &[u64; 6]) -> Option<Early> {
         let argument = |number: usize| arguments.get(number).copied().unwrap_or(0);
         let CutShort { when, early } = self.cut_short?;
@@ -109,7 +109,7 @@ impl SystemCall {
     }
 }
 
-/// What a call may wait for.
+/// The object that a call may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
     /// A word in memory.
@@ -124,12 +124,12 @@ pub enum Waits {
     Descriptor {
         /// The argument that is it.
         argument: usize,
-        /// What the call wants of it.
+        /// The call's purpose with it.
         role: Role,
         /// It is a socket, whatever else is known.
         is_socket: bool,
     },
-    /// Whichever of several descriptors comes first.
+    /// The first of several descriptors to come.
     Several(Several),
     /// A child.
     Child(Child),
@@ -137,7 +137,7 @@ pub enum Waits {
     Semaphores,
     /// Nothing: it lets others run.
     Yield,
-    /// What the call that is restarted waits for.
+    /// The target of the restarted call.
     Restarted,
     /// Something without a name.
     Other,
@@ -154,7 +154,7 @@ pub enum Futex {
     Word,
 }
 
-/// What a call wants of a descriptor.
+/// A call's purpose with a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Data, an end, or a connection.
@@ -187,6 +187,19 @@ pub enum Child {
     Id,
     /// The first argument says what the second is (P_PID, P_PIDFD, ...).
     Kind,
+    /// The child that has the caller's memory until it calls exec or ends, where the flags contain CLONE_VFORK.
+    Borrower(Flags),
+}
+
+/// Where the flags of a call that makes a process stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flags {
+    /// The call is vfork itself.
+    Vfork,
+    /// In the first argument.
+    Argument,
+    /// In the first word of the structure that the first argument points to.
+    Structure,
 }
 
 /// How a call's time-out is passed.
@@ -248,20 +261,21 @@ const MSG_WAITALL: u64 = 0x100;
 
 // Cut short are those that sleep with something done already, and return it when they are interrupted; read in Linux 6.12:
 //
-// * writes to pipes [anon_pipe_write], sockets [sk_stream_wait_memory in tcp_sendmsg_locked, unix_stream_sendmsg] and terminals
-//   [n_tty_write]; of several messages, their number [__sys_sendmmsg, do_recvmmsg];
-// * reads for which all bytes were asked for [tcp_recvmsg_locked, unix_stream_read_generic];
+// * writes to pipes [anon_pipe_write], sockets [sk_stream_wait_memory in tcp_sendmsg_locked, unix_stream_sendmsg] and
+//   terminals [n_tty_write]; for several messages, their number [__sys_sendmmsg, do_recvmmsg];
+// * reads that requested all bytes [tcp_recvmsg_locked, unix_stream_read_generic];
 // * copies between files [splice_direct_to_actor, splice_to_socket, iter_to_pipe, generic_copy_file_range];
-// * events, where more than one was asked for [read_events in fs/aio.c];
+// * events, where more than one was requested [read_events in fs/aio.c];
 // * io_uring_enter, which returns the number of entries submitted without the completions that it was to wait for
 //   [`submitted ? submitted : ret`];
-// * close, which returns 0 while unsent bytes linger (SO_LINGER) [sk_stream_wait_close in tcp_close]; any other does not sleep in
-//   state S.
+// * close, which returns 0 while unsent bytes linger (SO_LINGER) [sk_stream_wait_close in tcp_close]; any other does
+//   not sleep in state S.
 //
-// Not cut short, since they sleep with nothing done and are restarted: read and its like on pipes, sockets and event files
-// [anon_pipe_read, unix_stream_read_generic, tcp_recvmsg_locked without MSG_WAITALL], tee [ipipe_prep, opipe_prep], msgsnd and
-// msgrcv [ERESTARTNOHAND], semop, epoll_wait, io_getevents of one event, futex, flock, connect, accept, wait4, mq_timedsend. And
-// getrandom, which returns part of what it was asked for but sleeps only before the first byte [wait_for_random_bytes].
+// Not cut short, since they sleep with nothing done and are restarted: read and its like on pipes, sockets and event
+// files [anon_pipe_read, unix_stream_read_generic, tcp_recvmsg_locked without MSG_WAITALL], tee [ipipe_prep,
+// opipe_prep], msgsnd and msgrcv [ERESTARTNOHAND], semop, epoll_wait, io_getevents for one event, futex, flock,
+// connect, accept, wait4, mq_timedsend. getrandom may return part of the requested bytes, but sleeps only before the
+// first byte [wait_for_random_bytes].
 //
 // Not seen here: a read of a terminal in raw mode with VMIN above 1 [n_tty_read], or of a socket with SO_RCVLOWAT above 1.
 calls! {
@@ -285,6 +299,9 @@ calls! {
     RECVFROM = socket("recvfrom", Role::Read, Timeout::Never).cut_short(When::Flag(3, MSG_WAITALL), Early::Part);
     SENDMSG = socket("sendmsg", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
     RECVMSG = socket("recvmsg", Role::Read, Timeout::Never).cut_short(When::Flag(2, MSG_WAITALL), Early::Part);
+    CLONE = call("clone", Waits::Child(Child::Borrower(Flags::Argument)), Timeout::Never);
+    VFORK = call("vfork", Waits::Child(Child::Borrower(Flags::Vfork)), Timeout::Never);
+    CLONE3 = call("clone3", Waits::Child(Child::Borrower(Flags::Structure)), Timeout::Never);
     WAIT4 = call("wait4", Waits::Child(Child::Id), Timeout::Never);
     SEMOP = call("semop", Waits::Semaphores, Timeout::Never);
     MSGSND = call("msgsnd", Waits::Other, Timeout::Never);

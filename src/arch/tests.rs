@@ -1,4 +1,4 @@
-//! What holds of every machine, and that nobody else knows one.
+//! Properties of every machine, and that no other module knows a machine.
 
 use std::path::{Path, PathBuf};
 
@@ -100,6 +100,22 @@ fn only_an_interrupted_call_is_restarted() {
     assert_eq!(X86_64.restarted(&[0; 8], None), None);
 }
 
+/// A seccomp filter may not know restart_syscall.
+#[test]
+fn only_what_another_call_would_go_on_with_is_made_again_as_itself() {
+    let with = |result: i64, number: i64| {
+        let registers = Registers { system_call: number, ..registers() };
+        let registers = X86_64.in_system_call(registers, result, [1, 2, 3, 4, 5, 6]);
+        X86_64.made_again_as_itself(&X86_64.user_registers(&registers)).and_then(|again| X86_64.registers(&again))
+    };
+    let call = with(-516, 35).and_then(|registers| registers.syscall()).expect("nanosleep after a stop");
+    assert_eq!((call.result, call.number, call.arguments), (-514, 35, [1, 2, 3, 4, 5, 6]));
+    assert_eq!(with(-512, 202), None, "the kernel makes it again as itself");
+    assert_eq!(with(-516, -1), None, "no call");
+    assert_eq!(X86_64.made_again_as_itself(&[0; 8]), None);
+    assert!(!X86_64.hides_restarts() && Architecture::Aarch64.hides_restarts());
+}
+
 /// Code at address 0x1000.
 #[derive(Debug)]
 struct Code(&'static [u8]);
@@ -196,8 +212,8 @@ fn effects_of_instructions() {
     assert_eq!(X86_64.decoder(&[0x06], Addr(0)).next(), None, "no instruction of 64-bit code");
 }
 
-/// Words that only a machine's own folder may use: its registers, its decoder, its numbers. The demonstration asks /proc
-/// of lockscope's own children, for which libc's names are right.
+/// Words that only a machine's own folder may use: its registers, its decoder, its numbers. The demonstration reads
+/// /proc for lockscope's own children, for which libc's names are right.
 fn machine_words(line: &str) -> Option<String> {
     const REGISTERS: [&str; 29] = [
         "rax",

@@ -1,4 +1,4 @@
-//! What the user typed, and nothing more: no file is opened, no process is looked at.
+//! The user's words on the command line, and nothing more: this module opens no file and samples no process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
+use super::values::{ProcessName, duration, period, process, signal, size};
+use super::watch_arguments::{LimitArguments, ReportArguments, WatchArguments};
 use crate::image::live::Stopping;
 use crate::render::{Detail, Format};
-use crate::run::Limits;
-use crate::run::children::REPORT_DIRECTORY;
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
@@ -27,44 +27,45 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Look at running processes; they are stopped for some milliseconds at most
+    /// Report why running processes hang; they are stopped for some milliseconds at most
     Attach(AttachArguments),
-    /// Look at core files, or at a snapshot: the report that `attach` would have given
+    /// Report from core files, or from a snapshot, what `attach` would have reported
     ///
     /// Cores of the kernel and of gdb's gcore, one of each process, and lockscope's own snapshots, all also compressed
-    /// with zstd. What the processes had mapped is looked for on this machine and used only where it is the same build.
-    /// A core holds no names of threads, no descriptors, no file locks and no states: a snapshot does.
+    /// with zstd. lockscope looks for the mapped files on this machine and uses them only if they are of the same
+    /// build. A core holds no names of threads, no descriptors, no file locks and no states: a snapshot does.
     Core(CoreArguments),
-    /// Write down what there is to know of running processes, for `lockscope core` on any machine
+    /// Save everything `lockscope core` needs to analyse the processes elsewhere
     ///
-    /// A snapshot is an ELF core of the pages that matter: stacks, registers, locks, Python's frames. It holds names and
-    /// lines too, so that nothing of the target is needed to read it; gdb opens it. It is typically below 2 MiB. The
-    /// memory of stacks can hold secrets, such as passwords in variables: treat the file as you would treat a core. It
-    /// can be read by its owner only.
+    /// A snapshot is an ELF core of the pages that matter: stacks, registers, locks, Python's frames. It also holds
+    /// names and lines, so it can be read without any file of the target; gdb opens it. It is typically below 2 MiB.
+    /// The memory of stacks can hold secrets, such as passwords in variables: treat the file as you would treat a core.
+    /// Only its owner can read it.
     Snapshot(SnapshotArguments),
-    /// Look at the ranks of a job on this node, twice
+    /// Sample the ranks of a job on this node, twice
     ///
-    /// Finds the ranks of a job of MPI, torchrun, Slurm or Kubernetes among the processes that it may look at, by the variables of their
-    /// launcher. Without -o it prints the verdict over this node. With -o it writes digests, some kilobytes a rank, for `lockscope
-    /// merge` to make one verdict over all nodes: who is in which collective, who waits for whom, and who is in a deadlock of its own.
-    /// Two rounds are needed for a proof: what stood still in both, on the same request, has not moved.
+    /// Finds the ranks of a job of MPI, torchrun, Slurm or Kubernetes among the processes that it may attach to, by the
+    /// variables of their launcher. Without -o it prints the verdict over this node. With -o it writes digests, some
+    /// kilobytes a rank, for `lockscope merge` to make one verdict over all nodes. Digests record which ranks are in
+    /// which collective, which ranks wait for which, and deadlocks inside a rank. A proof needs two rounds: a wait on
+    /// the same request in both has not moved.
     Job(JobArguments),
     /// One verdict over the digests of a job's nodes
     ///
-    /// Takes digests of `lockscope job`, reports (JSON) and snapshots of ranks, and folders of these, in any order. A rank of which there
-    /// is no file is said to be missing. Equal files give equal bytes.
+    /// Takes digests of `lockscope job`, reports (JSON) and snapshots of ranks, and folders of these, in any order.
+    /// Ranks without a file are reported as missing. Equal files give equal bytes.
     Merge(MergeArguments),
-    /// Which orders of locks could deadlock, by what `run --record` wrote down
+    /// Report lock orders that could deadlock, from the files of `run --record`
     ///
-    /// Takes the files of many processes and runs, which `run --record --report-dir DIR` keeps in DIR/orders. Nothing hung in these: the
-    /// report is on what could.
+    /// Takes the files of many processes and runs, which `run --record --report-dir DIR` keeps in DIR/orders. Nothing
+    /// hung in these runs: the report is on possible deadlocks.
     Record(RecordArguments),
     /// Explain a finding, or list all of them
     Explain {
         /// Code of a finding, as printed in brackets behind the verdict
         finding: Option<String>,
     },
-    /// Show a page of the manual, or the help of a command; without a word, what there is
+    /// Show a page of the manual, or the help of a command; without a word, a list of both
     Help {
         /// A page of the manual, a command, or the code of a finding
         #[arg(value_name = "WORD")]
@@ -74,32 +75,33 @@ pub(super) enum Command {
     Schema,
     /// Write manual pages, the manual for a browser, and completions for shells
     ///
-    /// One of them to standard output, or all of them to a folder that is laid out as /usr/local/share is.
+    /// Writes one of them to standard output, or all of them to a folder that is laid out as /usr/local/share is.
     Generate(GenerateArguments),
     /// Run a command, and end it with a report when it hangs
     ///
-    /// Watches the command and all that descends from it by /proc. A deadlock that is proven ends it within seconds, with the
-    /// report on standard error and status 124; a suspected one is looked at three times first. A healthy command notices
-    /// nothing and its own exit status is passed on. As timeout(1): 125 when lockscope itself failed, 126 and 127 when the
-    /// command could not be run, 128+N when signal N ended it.
+    /// Watches the command and all its descendants by /proc. A proven deadlock ends it within seconds, with the report
+    /// on standard error and status 124. A suspected one is sampled three times first. A healthy command notices
+    /// nothing, and lockscope passes on its exit status. As timeout(1): 125 when lockscope itself failed, 126 and 127
+    /// when the command could not be run, 128+N when signal N ended it.
     Run(RunArguments),
-    /// Watch running processes, and say when they hang
+    /// Watch running processes, and report when they hang
     ///
     /// The same looks as those of `lockscope run`, without owning the process: it is not ended. Ends with the first hang, or
-    /// with the process.
+    /// with the process. With --service, or an option that belongs to it, it goes on: it finds processes by name or systemd unit
+    /// again after a restart, reports each hang once, and ends with SIGTERM.
     Watch(WatchArguments),
     /// Watch a test process, which reports the running test on standard input; for plugins of test runners
     #[command(hide = true)]
     Monitor(MonitorArguments),
-    /// Start a deadlock, look at it, print the report, end it
+    /// Start deadlocks, look at each, print the report, end it
     Demo,
-    /// The deadlock that `demo` looks at
+    /// The deadlock that `demo` reports
     #[command(hide = true)]
     DemoTarget,
 }
 
 impl Command {
-    /// Whether this process itself looks, or reads what others wrote at their looks, and ends then.
+    /// Whether this process itself samples, or reads the samples of others, and then ends.
     pub(super) fn only_looks(&self) -> bool {
         matches!(
             self,
@@ -116,14 +118,14 @@ impl Command {
 /// Arguments of `attach`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AttachArguments {
-    /// Processes to look at, by id or name (of the program, or of the script that Python runs); the first one's progress decides
-    /// between running and blocked
+    /// Processes to attach to, by id or name (of the program, or of the script that Python runs); the first one's
+    /// progress decides between running and blocked
     #[arg(value_name = "PID|NAME", required = true, value_parser = process)]
     pub processes: Vec<ProcessName>,
-    /// Also look at all descendants, and not just at those that a process waits for
+    /// Also attach to all descendants, not just to those that a process waits for
     #[arg(long)]
     pub tree: bool,
-    /// Look at no descendants, not even at those that a process waits for: children, workers of a pool
+    /// Attach to no descendants, not even to those that a process waits for: children, workers of a pool
     #[arg(long, conflicts_with = "tree")]
     pub no_tree: bool,
     /// Which threads may be stopped, and how long.
@@ -135,10 +137,13 @@ pub(crate) struct AttachArguments {
     /// A core of the GPUs that the processes use, as NVIDIA's driver writes it; can be repeated
     #[arg(long = "gpu-core", value_name = "FILE")]
     pub gpu_cores: Vec<PathBuf>,
-    /// After the look have NVIDIA's driver write cores of the GPUs, which ends the processes or makes their calls of CUDA fail; they must
-    /// have been started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1
+    /// After the sample have NVIDIA's driver write cores of the GPUs, which ends the processes or makes their calls of
+    /// CUDA fail; start them with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1
     #[arg(long)]
     pub trigger_gpu_core: bool,
+    /// Also write the orders of locks of a deadlock to FILE, for `lockscope run --provoke=FILE -- COMMAND`, which makes it happen again
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub reproducer: Option<PathBuf>,
     /// Where and how to write.
     #[command(flatten)]
     pub output: OutputArguments,
@@ -147,9 +152,12 @@ pub(crate) struct AttachArguments {
 /// Arguments of `core`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CoreArguments {
-    /// Cores, one of each process, or a snapshot; and cores of their GPUs
+    /// Cores, one of each process, or a snapshot; and cores of their GPUs; - is a core on standard input
     #[arg(value_name = "FILE", required = true)]
     pub cores: Vec<PathBuf>,
+    /// Bytes of a core on standard input that are kept, with K, M or G behind them; the rest is not read
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4G")]
+    pub most_input: u64,
     /// The program that left the core, where it lies elsewhere now
     #[arg(long, value_name = "FILE")]
     pub exe: Option<PathBuf>,
@@ -159,6 +167,9 @@ pub(crate) struct CoreArguments {
     /// A folder with separate debug files, laid out as /usr/lib/debug; can be repeated
     #[arg(long = "debug-dir", value_name = "DIR")]
     pub debug_directories: Vec<PathBuf>,
+    /// Also write the orders of locks of a deadlock to FILE, for `lockscope run --provoke=FILE -- COMMAND`, which makes it happen again
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub reproducer: Option<PathBuf>,
     /// Where and how to write.
     #[command(flatten)]
     pub output: OutputArguments,
@@ -167,19 +178,20 @@ pub(crate) struct CoreArguments {
 /// Arguments of `snapshot`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SnapshotArguments {
-    /// Processes to look at, by id or name; the first one's memory is what gdb sees
+    /// Processes to attach to, by id or name; gdb sees the memory of the first one
     #[arg(value_name = "PID|NAME", required = true, value_parser = process)]
     pub processes: Vec<ProcessName>,
-    /// Also look at all descendants, and not just at those that a process waits for
+    /// Also attach to all descendants, not just to those that a process waits for
     #[arg(long)]
     pub tree: bool,
-    /// Look at no descendants, not even at those that a process waits for: children, workers of a pool
+    /// Attach to no descendants, not even to those that a process waits for: children, workers of a pool
     #[arg(long, conflicts_with = "tree")]
     pub no_tree: bool,
-    /// The file to write; compressed when its name ends in .zst; - is standard output, compressed
+    /// The file to write; compressed if its name ends in .zst; - is standard output, compressed
     #[arg(short = 'o', long = "output", value_name = "FILE", required = true)]
     pub file: PathBuf,
-    /// Leave out local variables, the environment and arguments; raw stacks remain, and what of them is said
+    /// Leave out local variables, the environment and arguments; raw stacks remain, and a message lists what remains of
+    /// them
     #[arg(long)]
     pub redact: bool,
     /// Which threads may be stopped, and how long.
@@ -188,7 +200,7 @@ pub(crate) struct SnapshotArguments {
     /// Keep local variables of Python frames
     #[arg(long, conflicts_with = "redact")]
     pub locals: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }
@@ -196,25 +208,26 @@ pub(crate) struct SnapshotArguments {
 /// Arguments of `job`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct JobArguments {
-    /// Whose job, where there are several
+    /// The launcher of the job, if there are several jobs
     #[arg(long, value_name = "ENGINE", value_enum, default_value = "auto")]
     pub engine: Engine,
     /// The job that this process is a rank of
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// Only that process, and not the others of its job on this node: somebody else looks at these
+    /// Only that process, not the others of its job on this node: another lockscope samples these
     #[arg(long, requires = "pid")]
     pub alone: bool,
     /// The job of this name, as its engine calls it
     #[arg(long, value_name = "ID")]
     pub job: Option<String>,
-    /// Only this round of the two, where somebody else orders them
+    /// Only this round of the two, if another program orders them
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub round: Option<u8>,
-    /// Digests of the first round of all nodes, for a second round that has no folder to see them in; - is standard input
+    /// Digests of the first round of all nodes, for a second round without a shared folder; - is standard input
     #[arg(long, value_name = "FILE")]
     pub after: Vec<PathBuf>,
-    /// Look at nothing, and ask the `lockscope run --report-dir DIR` before each rank to look, in both rounds: these may always look
+    /// Sample nothing, but request samples in both rounds from the `lockscope run --report-dir DIR` in front of each
+    /// rank, which may always attach to it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["engine", "pid", "job", "round", "after", "file", "redact"])]
     pub ask: Option<PathBuf>,
     /// Write digests to a folder, which may be shared by all nodes, to a file that ends in .digest.json, or to standard output (-)
@@ -229,7 +242,7 @@ pub(crate) struct JobArguments {
     /// Which threads may be stopped, and how long.
     #[command(flatten)]
     pub stopping: StoppingArguments,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }
@@ -241,10 +254,10 @@ impl JobArguments {
     }
 }
 
-/// Who started a job.
+/// The launcher of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
-    /// Whoever did
+    /// Any launcher
     Auto,
     /// srun
     Slurm,
@@ -286,61 +299,30 @@ pub(crate) struct MergeArguments {
     pub output: OutputArguments,
 }
 
-/// Which threads a look may stop, and how long; without either, those whose registers cannot be had otherwise.
+/// Threads that a sample may stop, and for how long. Without either option, those whose registers cannot be read
+/// otherwise.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct StoppingArguments {
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
-    /// that is more]
+    /// Longest time to keep a process stopped; data that did not fit is a gap in the report [default: 50ms, or 0.1ms
+    /// for each thread if that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
     /// Stop all threads, also those that sleep and could be read asleep
     #[arg(long, conflicts_with = "no_stop")]
     pub stop: bool,
-    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
+    /// Stop nothing: only threads that sleep are read; those that run are gaps in the report
     #[arg(long, conflicts_with = "max_pause")]
     pub no_stop: bool,
 }
 
 impl StoppingArguments {
-    /// What they ask for.
+    /// The chosen way of stopping.
     pub(crate) fn choice(self) -> Stopping {
         match (self.stop, self.no_stop) {
             (true, _) => Stopping::Always,
             (_, true) => Stopping::Never,
             _ => Stopping::AsNeeded,
         }
-    }
-}
-
-/// When `run` and `watch` end what they watch.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct LimitArguments {
-    /// Also take it for a hang when nothing has made progress for so long (30s, 5m, 1h; seconds without a unit)
-    #[arg(long, value_name = "DURATION", value_parser = period)]
-    pub hang_after: Option<Duration>,
-    /// Also end it after so long
-    #[arg(long, value_name = "DURATION", value_parser = period)]
-    pub timeout: Option<Duration>,
-}
-
-/// Where the report of a hang goes, beside standard error.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ReportArguments {
-    /// A folder for the reports (text, HTML, JSON, Markdown, JUnit) and a snapshot; made if it is not there
-    #[arg(long, value_name = "DIR", env = REPORT_DIRECTORY)]
-    pub report_dir: Option<PathBuf>,
-    /// Write JUnit's XML with the hang as a failed test; only after a hang, and what was there before is removed
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
-    /// Say nothing but errors: the exit status tells, and reports are written to files
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
-}
-
-impl LimitArguments {
-    /// Those that end a watch.
-    pub(super) fn limits(&self) -> Limits {
-        Limits { hang_after: self.hang_after, timeout: self.timeout }
     }
 }
 
@@ -353,7 +335,8 @@ pub(crate) struct RunArguments {
     /// Where to write.
     #[command(flatten)]
     pub reports: ReportArguments,
-    /// How long the command may take to end before it is killed [default after a hang: 3s; after SIGTERM from outside: for ever]
+    /// How long the command may take to end before it is killed [default after a hang: 3s; after SIGTERM from outside:
+    /// no limit]
     #[arg(short = 'k', long, value_name = "DURATION", value_parser = period)]
     pub kill_after: Option<Duration>,
     /// The signal that ends it: a name or a number
@@ -362,28 +345,41 @@ pub(crate) struct RunArguments {
     /// As timeout's; lockscope always leaves the terminal to the command
     #[arg(long)]
     pub foreground: bool,
-    /// What to do about a hang
+    /// The action after a hang
     #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
     pub on_hang: OnHang,
-    /// Have a core of the GPUs written before it is ended, so that the report says which kernels ran and on which lines
+    /// Have a core of the GPUs written before the command is ended, so that the report shows which kernels ran and on
+    /// which lines
     ///
-    /// Sets variables of NVIDIA's driver for the command. A core is written only of what waits for a GPU, or has met a limit, and
-    /// ends it. With these variables a kernel that fails ends its process by SIGABRT, and lockscope says which one and on which
-    /// line. The command and what it starts must be able to write to a private folder below the temporary one: CUDA fails
-    /// in a process that cannot.
+    /// Sets variables of NVIDIA's driver for the command. A core is written only of processes that wait for a GPU or
+    /// met a limit, and ends them. With these variables a kernel that fails ends its process by SIGABRT, and lockscope
+    /// says which one and on which line. The command and its children must be able to write to a private folder below
+    /// the temporary one: CUDA fails in a process that cannot.
     #[arg(long, env = "LOCKSCOPE_GPU_CORE", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0, default_missing_value = "true", default_value = "false")]
     pub gpu_core: bool,
-    /// Preload a recorder into the command, which writes down who takes which lock, where and when
+    /// Preload a recorder into the command, which writes down which thread takes which lock, where and when
     ///
-    /// The report then names holders that nothing else names, such as readers of a lock and functions that have returned, with the
-    /// line where each took what it has. The recorder is a library of lockscope's own, which the loader puts in front of the C
-    /// library's locks by LD_PRELOAD, in the command and in all that it starts: code of lockscope's runs in them, and takes some
-    /// nanoseconds for each lock. Static and set-user-ID programs are not recorded.
+    /// The report then names holders that nothing else names, such as readers of a lock and functions that have
+    /// returned, with the line where each took the lock. The recorder is a library of lockscope's own. The loader puts
+    /// it in front of the C library's locks by LD_PRELOAD, in the command and in all that it starts. So lockscope's
+    /// code runs in them, and takes some nanoseconds for each lock. Static and set-user-ID programs are not recorded.
     ///
-    /// When the command has ended, orders of locks that could deadlock are told: locks that one thread took in this order, and another in
-    /// that. With --record=strict the exit status is then 1 where the command's own is 0.
+    /// When the command has ended, lockscope reports lock orders that could deadlock: one thread took the locks in this
+    /// order, another in the opposite one. With --record=strict the exit status is then 1 if the command's own is 0.
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "report")]
     pub record: Option<Record>,
+    /// Make predicted deadlocks happen: run the command with the recorder, and again with threads held back where their orders of locks
+    /// differ
+    ///
+    /// A thread that is about to take the second lock of a predicted order waits there, for 0.1 to 2 s, until its partners stand at
+    /// their second locks; then all go on, and the deadlock is real. It is reported as any other. With a value the predictions come
+    /// from earlier runs: a folder or file that `run --record --report-dir` kept. The command must be one that can be run several
+    /// times. Only the time at which a lock is taken changes.
+    #[arg(long, value_name = "DIR|FILE", num_args = 0..=1, require_equals = true, value_hint = ValueHint::AnyPath)]
+    pub provoke: Option<Option<PathBuf>>,
+    /// How long to go on with further runs for --provoke
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "60s")]
+    pub provoke_for: Duration,
     /// A file of places whose orders of locks are known: a file, FILE:LINE or function a line, `#` begins a comment
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub suppressions: Option<PathBuf>,
@@ -393,12 +389,12 @@ pub(crate) struct RunArguments {
     pub command: Vec<OsString>,
 }
 
-/// What `run --record` does about orders of locks that could deadlock.
+/// The effect of lock orders that could deadlock, for `run --record`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Record {
     /// Report them
     Report,
-    /// Report them, and fail where the command itself did not
+    /// Report them, and fail if the command itself succeeded
     Strict,
 }
 
@@ -408,13 +404,14 @@ pub(crate) struct RecordArguments {
     /// Files of `run --record`, or folders of them
     #[arg(value_name = "FILE|DIR", required_unless_present = "preload", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
-    /// A file of places whose orders of locks are known: a file, FILE:LINE or function a line, `#` begins a comment
+    /// A file of known lock orders: a file, FILE:LINE or function on each line; `#` begins a comment
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub suppressions: Option<PathBuf>,
-    /// Say what to set LD_PRELOAD to for what is started by other means, with LOCKSCOPE_RECORD for the folder of the files
+    /// Print the value of LD_PRELOAD for commands that something else starts; LOCKSCOPE_RECORD names the folder for
+    /// their files
     #[arg(long)]
     pub preload: bool,
-    /// Exit with 1 where locks were taken in orders that could deadlock
+    /// Exit with 1 if locks were taken in orders that could deadlock
     #[arg(long)]
     pub strict: bool,
     /// Where to write.
@@ -426,7 +423,7 @@ pub(crate) struct RecordArguments {
 #[derive(Debug, Clone, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct GenerateArguments {
-    /// What to write to standard output
+    /// The text to write to standard output
     #[arg(value_name = "WHAT", value_enum)]
     pub what: Option<Generated>,
     /// Write all of them, with a page for each subcommand, below DIR, such as ~/.local/share
@@ -434,7 +431,7 @@ pub(crate) struct GenerateArguments {
     pub all: Option<PathBuf>,
 }
 
-/// What `generate` makes.
+/// The texts that `generate` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Generated {
     /// The manual page of lockscope itself
@@ -449,27 +446,13 @@ pub(crate) enum Generated {
     Fish,
 }
 
-/// What `run` does about a hang.
+/// The action of `run` after a hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnHang {
     /// Report it and end the command
     Kill,
     /// Report it once and let the command go on
     Report,
-}
-
-/// Arguments of `watch`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct WatchArguments {
-    /// The process to watch, by id or name, with all its descendants
-    #[arg(value_name = "PID|NAME", value_parser = process)]
-    pub process: ProcessName,
-    /// When to end.
-    #[command(flatten)]
-    pub limits: LimitArguments,
-    /// Where to write.
-    #[command(flatten)]
-    pub reports: ReportArguments,
 }
 
 /// Arguments of `monitor`.
@@ -481,9 +464,12 @@ pub(crate) struct MonitorArguments {
     /// Where to write.
     #[command(flatten)]
     pub reports: ReportArguments,
-    /// What to do about a hang
+    /// The action after a hang
     #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
     pub on_hang: OnHang,
+    /// As of `run`
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "60s")]
+    pub stuck_after: Duration,
     /// Have a core of the GPUs written before the process is ended
     #[arg(long, env = "LOCKSCOPE_GPU_CORE", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0, default_missing_value = "true", default_value = "false")]
     pub gpu_core: bool,
@@ -500,25 +486,16 @@ pub(crate) enum Color {
     Never,
 }
 
-/// A process as the user names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ProcessName {
-    /// By its id.
-    Pid(i32),
-    /// By its name, or its program's.
-    Name(String),
-}
-
-/// What a report can be written as.
+/// The formats of a report.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum FormatName {
     /// For people.
     Text,
-    /// One line for an alert: verdict, code, and file:line of each thread that takes part, with tabs between.
+    /// One line for an alert, with tabs between: verdict, code, process, host, file:line of each member, one sentence.
     Short,
-    /// The contract, version 1.1.
+    /// Stable JSON schema 1.1.
     Json,
-    /// Graphviz, the cycle in red.
+    /// Graphviz: the graph, with the cycle in red.
     Dot,
     /// For a browser: one file, without scripts and without network.
     Html,
@@ -528,6 +505,8 @@ enum FormatName {
     Mermaid,
     /// For tickets and pull requests: GitHub's Markdown.
     Markdown,
+    /// For code scanning and editors: SARIF 2.1.0.
+    Sarif,
 }
 
 impl From<FormatName> for Format {
@@ -541,6 +520,7 @@ impl From<FormatName> for Format {
             FormatName::Svg => Format::Svg,
             FormatName::Mermaid => Format::Mermaid,
             FormatName::Markdown => Format::Markdown,
+            FormatName::Sarif => Format::Sarif,
         }
     }
 }
@@ -548,32 +528,32 @@ impl From<FormatName> for Format {
 /// Where and how to write a report.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OutputArguments {
-    /// Format of standard output, and of files whose ending says none [default: text]
+    /// Format of standard output, and of files whose ending names none [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = EnumValueParser::<FormatName>::new().map(Format::from))]
     pub format: Option<Format>,
-    /// Write to FILE, in the format of its ending (.txt, .html, .md, .json, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
+    /// Write to FILE, in the format of its ending (.txt, .html, .md, .json, .sarif, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
     /// `lockscope core`); can be repeated; - is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// In text: every thread with its stack, instead of groups of equal ones
     #[arg(short = 'a', long)]
     pub all: bool,
-    /// In text: only this thread, what it waits for and holds, and its whole stack
+    /// In text: only this thread, with its waits, holds and whole stack
     #[arg(short = 't', long, value_name = "TID", value_parser = clap::value_parser!(i32).range(1..))]
     pub thread: Option<i32>,
     /// In text: native and Python stacks apart, as they were before merging; JSON has both
     #[arg(long)]
     pub raw: bool,
-    /// In text: each step of decoding with its addresses and values, to be checked in gdb; JSON has them too
+    /// In text: each step of decoding with its addresses and values, to check in gdb; JSON has them, too
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// Say nothing but errors: the exit status tells, and the files of -o are written
+    /// Print only errors: the exit status tells, and the files of -o are written
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }
 
 impl OutputArguments {
-    /// How much a text is to tell.
+    /// The detail of a text.
     pub(super) fn detail(&self) -> Detail {
         Detail { all: self.all, thread: self.thread, raw: self.raw, steps: self.verbose }
     }
@@ -581,60 +561,6 @@ impl OutputArguments {
     /// Whether the report must say how threads were read.
     pub(super) fn wants_working(&self) -> bool {
         self.raw || self.verbose
-    }
-}
-
-/// `1234` or `gunicorn`.
-fn process(text: &str) -> Result<ProcessName, String> {
-    match text.parse() {
-        Ok(pid) if pid > 0 => Ok(ProcessName::Pid(pid)),
-        Ok(_) => Err("ids of processes start at 1".to_string()),
-        Err(_) if text.trim().is_empty() => Err("names no process".to_string()),
-        Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => Err("no process has an id so high".to_string()),
-        Err(_) => Ok(ProcessName::Name(text.to_owned())),
-    }
-}
-
-/// As timeout(1) takes them: `30`, `1.5m`, `2h`; and what [`duration`] takes.
-fn period(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    match text.char_indices().last() {
-        Some((at, 'h')) => seconds(text[..at].trim(), 3600.0),
-        Some((at, 'd')) => seconds(text[..at].trim(), 86_400.0),
-        Some((_, last)) if last.is_ascii_digit() => seconds(text, 1.0),
-        _ => duration(text),
-    }
-}
-
-/// `TERM`, `SIGTERM`, `15`.
-fn signal(text: &str) -> Result<Signal, String> {
-    let upper = text.to_ascii_uppercase();
-    let named = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
-    let numbered = || text.parse().ok().and_then(|number: i32| Signal::try_from(number).ok());
-    named.parse().ok().or_else(numbered).ok_or_else(|| "no signal has that name or number".to_string())
-}
-
-/// `50ms`, `2s`, `1.5s`, `800us`, `1m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit.trim() {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        "" => return Err("needs a unit, as in 50ms or 2s".to_string()),
-        other => return Err(format!("unknown unit `{other}`; known are us, ms, s and m")),
-    };
-    seconds(number, unit)
-}
-
-/// So many times `unit` seconds.
-fn seconds(number: &str, unit: f64) -> Result<Duration, String> {
-    let number: f64 = number.parse().map_err(|_| "not a number with a unit, as in 50ms or 2s".to_string())?;
-    match Duration::try_from_secs_f64(number * unit) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("must be more than nothing and less than for ever".to_string()),
     }
 }
 
@@ -646,31 +572,6 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_have_a_unit() {
-        assert_eq!(duration("50ms"), Ok(Duration::from_millis(50)));
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("800 us"), Ok(Duration::from_micros(800)));
-        assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
-        for wrong in ["", "50", "ms", "0s", "-1s", "1h", "1e9s", "1.2.3s", "99999999999999999999999999m"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn periods_are_those_of_timeout_and_signals_have_names() {
-        for (text, seconds) in [("30", 30.0), ("1.5m", 90.0), ("2h", 7200.0), ("1d", 86_400.0), ("500ms", 0.5)] {
-            assert_eq!(period(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
-        }
-        for wrong in ["", "0", "h", "-1", "1y"] {
-            assert!(period(wrong).is_err(), "{wrong}");
-        }
-        for text in ["TERM", "sigterm", "15"] {
-            assert_eq!(signal(text), Ok(Signal::SIGTERM));
-        }
-        assert!(signal("NONE").is_err() && signal("0").is_err());
     }
 
     #[test]

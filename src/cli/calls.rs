@@ -1,9 +1,10 @@
 //! Whether calls of ranks last from one round of `lockscope job` to the next.
 //!
-//! In: looks at ranks of this node. Out: the same, with how long threads ran within the calls that they are in. Where nothing of a library's own
-//! tells two calls apart, as with MPICH, the kernel counts whether a thread comes out of one. Which call that is a first look tells, and
-//! only another one tells that it was in it when counting had begun: so there are two looks in a first round then. It goes on in one and the same
-//! process: of two that take a round each, the second knows nothing of what the first has counted.
+//! In: samples of ranks of this node. Out: the same, with the time that threads ran within their calls. If nothing of a
+//! library's own distinguishes two calls, as with MPICH, the kernel counts whether a thread leaves one. A first sample
+//! names the call. Only another sample shows that the thread was in it when counting had begun, so the first round then
+//! takes two samples. Both rounds must run in one process: if two processes took a round each, the second would not
+//! have the counts of the first.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,7 @@ struct Counted {
 }
 
 impl Calls {
-    /// The look of the first round, within which all that can be counted is counted.
+    /// The sample of the first round, within which all that can be counted is counted.
     pub(super) fn first_look(&mut self, mut look: impl FnMut() -> Result<Look, CliError>) -> Result<Look, CliError> {
         let first = look()?;
         if !self.begin_with(&first) {
@@ -60,13 +61,15 @@ impl Calls {
         Ok(again)
     }
 
-    /// Begin to count what this look shows; whether anything is counted, so that another look of the first round is wanted.
+    /// Begin to count what this sample shows; whether anything is counted, so that another sample of the first round is
+    /// wanted.
     pub(super) fn begin_with(&mut self, first: &Look) -> bool {
         self.begin(first, true);
         self.are_counted()
     }
 
-    /// The other look of the first round: who was in a call in both has not left it since counting began, if nothing was counted.
+    /// The other sample of the first round: a thread that was in a call in both has not left it since counting began,
+    /// if nothing was counted.
     pub(super) fn settle(&mut self, again: &Look) {
         self.list.retain_mut(|one| {
             let stay = one.lasting.stay();
@@ -76,11 +79,13 @@ impl Calls {
             matches!(stay, Stay::Within(_))
         });
         self.since = again.end();
-        // Who was somewhere else meanwhile may come out of this call as well, but will not be known to have stayed in it.
+        // Threads that were in another call meanwhile are counted from now on. Their leaving can be shown then, but not
+        // their staying.
         self.begin(again, false);
     }
 
-    /// Count from now on those that are not counted yet. `is_before` says that another look of this round comes after that.
+    /// Count from now on those that are not counted yet. `is_before` says that another sample of this round comes after
+    /// that.
     fn begin(&mut self, look: &Look, is_before: bool) {
         for wait in look.members.iter().flat_map(|member| &member.waits).filter(|wait| wait.holds_up_main) {
             let Some((returns_to, address)) = returns_to(wait).and_then(|text| Some((text, address(text)?))) else {
@@ -112,13 +117,13 @@ impl Calls {
         }
     }
 
-    /// Write down how much each has run by now, for whoever was looked at at other times.
+    /// Records how long each thread has run by now, for ranks that were sampled at other times.
     pub(super) fn sample(&mut self) {
         let Some(since) = self.since else { return };
         for one in self.list.iter_mut().filter(|one| one.is_before) {
             let asked = Utc::now();
             let Stay::Within(ran) = one.stay() else { continue };
-            // Who was interrupted in between does not know when it was so much.
+            // If the reading was interrupted in between, the time of the value is unknown.
             if (Utc::now() - asked).num_milliseconds() > 0 {
                 continue;
             }
@@ -150,7 +155,7 @@ impl Calls {
         begin.elapsed() >= FOR_POLLS || !self.list.iter_mut().any(is_short)
     }
 
-    /// Say in the look of the second round how long the threads ran in their calls, and which have come out of them.
+    /// Say in the sample of the second round how long the threads ran in their calls, and which have come out of them.
     pub(super) fn put_into(mut self, mut look: Look) -> Look {
         let ended = look.end();
         for wait in look.members.iter_mut().flat_map(|member| &mut member.waits) {
@@ -159,7 +164,7 @@ impl Calls {
             match counted.stay() {
                 Stay::Left => wait.left = true,
                 Stay::Within(ran) => {
-                    // What it ran since the end of the look is not told: for others it may be too late.
+                    // Its run after the end of the sample does not count: it may be too late for other ranks.
                     let late = ended.and_then(|ended| (Utc::now() - ended).to_std().ok()).unwrap_or_default();
                     wait.polled_ms = millis(ran.saturating_sub(late)).filter(|_| counted.is_before);
                     wait.polled_by = std::mem::take(&mut counted.by);
@@ -173,7 +178,7 @@ impl Calls {
 }
 
 impl Counted {
-    /// What has become of it since the first round.
+    /// Its stay since the first round.
     fn stay(&mut self) -> Stay {
         match self.lasting.stay() {
             Stay::Within(ran) => ran.checked_sub(self.before).map_or(Stay::Unknown, Stay::Within),
@@ -191,7 +196,7 @@ fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_millis()).ok()
 }
 
-/// Of `0x7f12`.
+/// Parses `0x7f12`.
 fn address(text: &str) -> Option<Addr> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(Addr)
 }

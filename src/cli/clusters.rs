@@ -1,7 +1,7 @@
 //! Processes of clusters of Dask and Ray on this node, for `lockscope job`.
 //!
-//! In: what was asked for. Out: processes that may be of a cluster, and after a look those of the one that is meant: which cluster a
-//! process is of is read from its memory, as no launcher sets a variable.
+//! In: the arguments. Out: processes that may be of a cluster, and after a sample those of the chosen one. A process's
+//! memory says which cluster it is of, as no launcher sets a variable.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ pub(super) fn is_one(engine: Engine) -> bool {
     matches!(engine, Engine::Dask | Engine::Ray)
 }
 
-/// The processes that are looked at.
+/// The processes to sample.
 pub(super) fn candidates(arguments: &JobArguments) -> Vec<i32> {
     match arguments.pid.filter(|_| arguments.alone) {
         Some(pid) => vec![pid],
-        // Of several clusters on this node those are left in peace that are not meant.
+        // If there are several clusters on this node, those that the user did not choose are left alone.
         None => {
             let pids = live::of_clusters(arguments.engine.name());
             live::together(pids, arguments.pid, arguments.job.as_deref().and_then(address))
@@ -45,7 +45,7 @@ pub(super) fn nobody(engine: Engine) -> CliError {
         .hint("in Python: `import lockscope.dask; print(lockscope.dask.diagnose(client))`")
 }
 
-/// The look at the processes of the cluster that is meant alone.
+/// The sample, reduced to the processes of the chosen cluster.
 pub(super) fn only_one(arguments: &JobArguments, mut look: Look) -> Result<Look, CliError> {
     let engine = arguments.engine.name();
     // Its engine, and its scheduler.

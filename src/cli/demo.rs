@@ -1,10 +1,11 @@
-//! `lockscope demo`: deadlocks of its own, looked at as any other process would be.
+//! `lockscope demo`: deadlocks of its own, sampled as any other process.
 //!
-//! The first one is in this very binary ([`super::demo_target`]) and needs neither compiler nor Python; the second
-//! one, the GIL against a native mutex, runs where a `python3` with ctypes is found. Exits with 0 if each one that ran
-//! was called a deadlock.
+//! Where a `python3` with ctypes is found, the first is the example of README, two threads of Python and two locks, and the second the
+//! GIL against a native mutex; else both are skipped. The last is in this very binary ([`super::demo_target`]) and needs neither
+//! compiler nor Python. Exits with 0 if each one that ran was called a deadlock.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -14,41 +15,56 @@ use nix::libc;
 
 use super::{CliError, Color, output};
 use crate::analysis::{self, AttachOptions, Keep};
-use crate::render::{self, Format};
+use crate::render::{self, Format, Style};
 use crate::report::Verdict;
 
-/// The GIL case, run with `python3 -c`.
+/// The example of README.
+const SERVICE_SCRIPT: &str = include_str!("../../testdata/orders/service.py");
+/// The GIL case.
 const GIL_SCRIPT: &str = include_str!("../../testdata/demo_gil.py");
 /// How long a target may take to say that it is ready, and then to fall asleep.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at the system calls of a target.
+/// Between two checks of the system calls of a target.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Run the demonstrations and print their reports.
 pub(super) fn run(color: Color) -> Result<ExitCode, CliError> {
-    output::say("demo 1: two threads lock two mutexes in opposite order");
+    let mut expected = true;
+    if let Some(reason) = python_is_missing() {
+        output::say(&format!("demo 1 and 2: skipped, {reason}"));
+    } else {
+        // Files, so that the reports have lines of source.
+        let folder = tempfile::tempdir().map_err(|error| CliError::new(format!("cannot make a folder: {error}")))?;
+        for (title, name, script) in [
+            ("demo 1: two threads of Python take two locks in different orders", "orders/service.py", SERVICE_SCRIPT),
+            ("demo 2: a Python thread keeps the GIL while it waits for a native mutex", "orders/gil.py", GIL_SCRIPT),
+        ] {
+            output::say(title);
+            let file = folder.path().join(name);
+            let written =
+                std::fs::create_dir_all(folder.path().join("orders")).and_then(|()| std::fs::write(&file, script));
+            written.map_err(|error| CliError::new(format!("cannot write `{}`: {error}", file.display())))?;
+            let mut python = Command::new("python3");
+            python.arg(&file);
+            expected &= demonstrate(python, color, Some(folder.path()))?;
+        }
+    }
+    output::say("demo 3: two threads of native code lock two mutexes in opposite order");
     let mut native = Command::new("/proc/self/exe");
     native.arg("demo-target");
-    let mut expected = demonstrate(native, color)?;
-
-    if let Some(reason) = python_is_missing() {
-        output::say(&format!("demo 2: skipped, {reason}"));
-    } else {
-        output::say("demo 2: a Python thread keeps the GIL while it waits for a native mutex");
-        let mut python = Command::new("python3");
-        python.args(["-c", GIL_SCRIPT]);
-        expected &= demonstrate(python, color)?;
-    }
+    expected &= demonstrate(native, color, None)?;
     Ok(if expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Start a target, wait until it hangs, look at it, print the report, end it. Whether it was called a deadlock.
-fn demonstrate(command: Command, color: Color) -> Result<bool, CliError> {
+fn demonstrate(command: Command, color: Color, folder: Option<&Path>) -> Result<bool, CliError> {
     let target = Target::start(command)?;
     target.wait_until_asleep();
     let report = analysis::attach(&AttachOptions::of([target.pid()]), Keep::Nothing)?.report;
     let mut text = Vec::new();
-    render::render(&report, Format::Text, &output::style(color), &mut text)
+    let style = output::style(color);
+    let working_directory = folder.map(Path::to_path_buf).or(style.working_directory.clone());
+    render::render(&report, Format::Text, &Style { working_directory, ..style }, &mut text)
         .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
     text.push(b'\n');
     output::to_stdout(&text)?;
@@ -89,7 +105,7 @@ impl Target {
         thread::spawn(move || {
             let mut line = String::new();
             let read = BufReader::new(stdout.take(100)).read_line(&mut line);
-            let _ = sender.send(read.is_ok() && line == "READY\n");
+            let _ = sender.send(read.is_ok() && line.starts_with("READY"));
         });
         match receiver.recv_timeout(PATIENCE) {
             Ok(true) => Ok(target),
@@ -103,7 +119,7 @@ impl Target {
     }
 
     /// Until all threads were seen in a futex call twice in a row. After [`PATIENCE`], or where the kernel does not
-    /// tell, the look itself has to decide.
+    /// tell, the sample itself has to decide.
     fn wait_until_asleep(&self) {
         let end = Instant::now() + PATIENCE;
         let mut seen = 0;

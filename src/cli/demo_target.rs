@@ -1,4 +1,4 @@
-//! The process that `lockscope demo` looks at: two threads that lock two accounts in opposite order.
+//! The process that `lockscope demo` samples: two threads that lock two accounts in opposite order.
 //!
 //! It says `READY` on standard output once each thread holds its first lock, and ends by itself after a minute or
 //! with its parent.
@@ -24,7 +24,7 @@ struct Account {
 /// Deadlock, on purpose.
 pub(super) fn run() -> Result<ExitCode, CliError> {
     nix::unistd::alarm::set(LIFETIME_SECONDS);
-    // Of no account if refused: the alarm ends it too.
+    // A refusal does not matter: the alarm ends it, too.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let savings = Arc::new(Account { lock: ErrorCheckMutex::new() });
     let current = Arc::new(Account { lock: ErrorCheckMutex::new() });

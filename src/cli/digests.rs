@@ -1,7 +1,7 @@
 //! Digests of jobs in files: read from files and folders, written for their owner alone.
 //!
 //! In: names. Out: a [`Digest`], with gaps for files that could not be taken in: one damaged file of a thousand must not lose the
-//! others. Reports and snapshots of ranks are taken as looks of the first round.
+//! others. Reports and snapshots of ranks are taken as samples of the first round.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{CliError, output};
+use super::{CliError, output, private_file};
 use crate::analysis::{self, CoreOptions, Keep};
 use crate::image::core::Places;
 use crate::job::{Digest, DigestError, Look, Seen, Witness, distil};
@@ -26,7 +26,7 @@ const DUMPS: [&str; 2] = ["nccl_trace_rank_", "comm_lib_trace_rank_"];
 /// Words in names of files that say whose answers they are.
 const WITNESSES: [&str; 8] = ["ras", "ncclras", "pods", "kubectl", "slurm", "scontrol", "squeue", "sinfo"];
 
-/// What was read.
+/// The data of one file.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) digest: Digest,
@@ -179,7 +179,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
                 || is_witness(path)
                 || [".json", ".snapshot", ".snapshot.zst"].iter().any(|ending| name.ends_with(ending)))
     };
-    // To open a FIFO would wait for whoever opens its other end.
+    // Opening a FIFO would wait until its other end is opened.
     let paths = entries.flatten().map(|entry| entry.path()).filter(|path| is_wanted(path) && path.is_file());
     let mut files: Vec<PathBuf> =
         paths.bounded(MOST_FILES, || format!("the folder `{}`", folder.display()), "files").collect();
@@ -203,14 +203,14 @@ pub(super) fn is_digest(path: &Path) -> bool {
     path.to_string_lossy().ends_with(ENDING)
 }
 
-/// Looks of the first round in a folder, in which each file is read once: they appear whole, by renaming, and thousands of nodes wait
-/// for each other's.
+/// Samples of the first round in a folder, in which each file is read once: they appear whole, by renaming, and
+/// thousands of nodes wait for each other's.
 #[derive(Debug, Default)]
 pub(super) struct FirstRound {
     read: BTreeMap<PathBuf, (Version, Vec<Look>)>,
 }
 
-/// What tells a file from one that took its place.
+/// The identity of a file's content, which changes if another file takes its place.
 type Version = (u64, u64);
 
 impl FirstRound {
@@ -231,30 +231,29 @@ impl FirstRound {
     }
 }
 
-/// The name of a look's file in a folder: a node and PID namespace has one of each round.
+/// The name of a sample's file in a folder: a node and PID namespace has one of each round.
 pub(super) fn name_of(look: &Look) -> String {
     let host = look.host.name.as_deref().unwrap_or("node");
-    /// Of a host's name, and of what it drew by lot.
-    const LETTERS: (usize, usize) = (64, 8);
-    let letters = |text: &str| -> String {
-        text.chars()
-            .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
-            .take(LETTERS.0)
-            .collect()
-    };
-    let boot: String = look.host.boot_id.as_deref().unwrap_or_default().chars().take(LETTERS.1).collect();
+    /// Letters of the random part.
+    const LETTERS: usize = 8;
+    let boot: String = look.host.boot_id.as_deref().unwrap_or_default().chars().take(LETTERS).collect();
     let first = look.members.first();
     let namespace = first.and_then(|member| member.identity.namespaces.pid).unwrap_or(0);
     let job = first.map_or(0, |member| member.pid);
-    format!("{}-{}-{namespace}-{job}.{}{ENDING}", letters(host), letters(&boot), look.round)
+    format!(
+        "{}-{}-{namespace}-{job}.{}{ENDING}",
+        private_file::name_part(host),
+        private_file::name_part(&boot),
+        look.round
+    )
 }
 
-/// The name of the file of a set of looks that answers to a request name.
+/// The name of the file of a set of samples that answers to a request name.
 pub(super) fn name_of_set(set: &str) -> String {
     format!("seen-{set}{ENDING}")
 }
 
-/// The name of the file of a look that answers the request of this name.
+/// The name of the file of a sample that answers the request of this name.
 pub(super) fn name_of_answer(look: &Look, request: &str) -> String {
     let name = name_of(look);
     let stem = name.strip_suffix(&format!(".{}{ENDING}", look.round)).unwrap_or(&name);
@@ -266,7 +265,7 @@ pub(super) fn ending_of_answers(request: &str, round: u8) -> String {
     format!(".{request}.{round}{ENDING}")
 }
 
-/// Make a folder that only its owner can look into; one that is there stays as it is.
+/// Make a folder that only its owner can open; one that is there stays as it is.
 pub(super) fn make_folder(folder: &Path) -> Result<(), CliError> {
     if folder.is_dir() {
         return Ok(());

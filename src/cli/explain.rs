@@ -1,7 +1,8 @@
 //! `lockscope explain`: what a finding means, how it comes about, an example, how to fix it. Works offline.
 //!
-//! In: the findings' own texts ([`verdict::explanations`]). Out: the one layout that these have, on standard output; how paragraphs
-//! and lists are set out is the manual's ([`Layout`]). What it prints of a program can be copied: code stands at the left margin and its lines are not broken.
+//! In: the findings' own texts ([`verdict::explanations`]). Out: their one layout, on standard output. The manual's
+//! [`Layout`] breaks paragraphs and lists. Code can be copied: it stands at the left margin and its lines are not
+//! broken.
 
 use std::process::ExitCode;
 
@@ -43,7 +44,7 @@ pub(super) fn find(wanted: &str) -> Result<&'static Explanation, CliError> {
     })
 }
 
-/// Words that somebody who typed `wanted` may have meant: those that begin so; else those that share most of its parts.
+/// Words that the user may have meant by `wanted`: those that begin with it; else those that share most of its parts.
 pub(super) fn similar<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) -> Vec<&'w str> {
     const MOST: usize = 5;
     let wanted = wanted.to_ascii_lowercase().replace('_', "-");
@@ -54,7 +55,7 @@ pub(super) fn similar<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) ->
         return begin.into_iter().take(MOST).collect();
     }
     let mut near: Vec<(usize, &str)> = words.into_iter().map(|word| (shared_parts(word, &wanted), word)).collect();
-    // Of equal ones the order stays.
+    // The sort keeps the order of equal ones.
     near.sort_by_key(|(shared, _)| std::cmp::Reverse(*shared));
     let most = near.first().map_or(0, |(shared, _)| *shared);
     near.into_iter().filter(|(shared, _)| *shared > 0 && *shared == most).map(|(_, word)| word).take(MOST).collect()

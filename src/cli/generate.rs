@@ -81,7 +81,7 @@ fn fish_values() -> String {
     .concat()
 }
 
-/// What `lockscope help` knows.
+/// The words of `lockscope help`.
 fn words_of_help() -> Vec<&'static str> {
     manual::PAGES.iter().map(|page| page.name).chain(man_pages::commands()).collect()
 }

@@ -1,7 +1,7 @@
 //! Reports of a hang: on standard error, into the report directory, for JUnit and for GitHub.
 //!
-//! In: what is watched, and the last look. Standard error comes first, so that a full disk takes nothing away from the log.
-//! It looks at nothing and ends nothing.
+//! In: what is watched, and the last sample. Standard error comes first, so that a full disk takes nothing away from
+//! the log. It samples nothing and ends nothing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const MOST_PLACES: usize = 3;
 /// GitHub limits a step's summary to 1 MiB in all.
 const MOST_SUMMARY: u64 = 1 << 20;
 
-/// What is watched, as it is told.
+/// The watched command, process or test, as the report names it.
 #[derive(Debug, Clone)]
 pub(super) struct Watched {
     /// "`make`", "process 12", or the node id of a test.
@@ -28,7 +28,7 @@ pub(super) struct Watched {
     pub(super) is_test: bool,
     /// Since when.
     pub(super) since: Instant,
-    /// What came before it.
+    /// The tests that ended before it.
     pub(super) ended: Vec<TestResult>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct HangReporter {
     junit: Option<PathBuf>,
     /// Names the files, so that processes can share a directory.
     pid: i32,
-    /// Of the report on standard error.
+    /// The style of the report on standard error.
     style: Style,
-    /// How many hangs were told of before: files of the second are not those of the first.
+    /// How many hangs were reported before. The files of a second hang must not replace those of the first.
     before: u64,
-    /// Nothing but errors goes to standard error: somebody else reads the files.
+    /// Nothing but errors goes to standard error: another program reads the files.
     is_silent: bool,
 }
 
@@ -61,14 +61,14 @@ pub(super) struct Told {
     pub(super) headline: String,
     /// The report, and where it was written to.
     pub(super) text: String,
-    /// A test that was ended has left it, and it was told then.
+    /// A hang that an earlier test left behind. It was reported when that test was ended.
     pub(super) is_known: bool,
 }
 
 impl HangReporter {
     /// Make the directory, and see that all can be written, before anything depends on it.
     pub(super) fn prepare(arguments: &ReportArguments, pid: i32, color: Color) -> Result<HangReporter, CliError> {
-        let directory = arguments.report_dir.as_deref().map(writable).transpose()?;
+        let directory = arguments.folder().map(writable).transpose()?;
         let junit = arguments.junit.as_deref().map(|file| -> Result<PathBuf, CliError> {
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = file.file_name().ok_or_else(|| CliError::new(format!("`{}` names no file", file.display())))?;
@@ -84,7 +84,7 @@ impl HangReporter {
         self.is_silent = true;
     }
 
-    /// What comes now is another hang.
+    /// From now on, reports are about another hang.
     pub(super) fn next(&mut self) {
         self.before += 1;
     }
@@ -110,6 +110,21 @@ impl HangReporter {
         Told { headline, text: format!("{}\n{files}", text.trim_end()), is_known }
     }
 
+    /// Where the text of the next report goes, if there is a folder for reports.
+    pub(super) fn text_file(&self, is_part: bool) -> Option<PathBuf> {
+        let what = if is_part { "beside" } else { "hang" };
+        Some(self.directory.as_ref()?.join(self.file(what, "txt")))
+    }
+
+    /// The test was ended inside of its process, and the suite goes on: what GitHub Actions shows of it.
+    pub(super) fn report_to_ci(&self, test: &str, look: &LastLook) {
+        if let (Ok(outcome), true) = (look, is_on_github()) {
+            // The runner has begun a line, and a command has to stand at the beginning of one.
+            output::say("");
+            report_to_github(&outcome.report, test);
+        }
+    }
+
     /// Remove the JUnit file of an earlier run: a CI system would take it for this one's.
     pub(super) fn remove_stale_junit(&self) {
         if let Some(file) = &self.junit {
@@ -127,7 +142,7 @@ impl HangReporter {
         self.report(watched, &format!("{} {}", watched.name, why(reason)), look);
     }
 
-    /// Somebody else ends it.
+    /// Another program ends it.
     pub(super) fn report_end_from_outside(&self, watched: &Watched, look: &LastLook) {
         let sentence = format!("{} is being ended from outside (SIGTERM); this is where it stood", watched.name);
         self.report(watched, &sentence, look);
@@ -142,17 +157,26 @@ impl HangReporter {
         }
     }
 
-    /// What was recorded of a command that has ended.
+    /// It hangs, by all that is seen, and is not ended yet: `until` says when it will be.
+    pub(super) fn report_early(&self, watched: &Watched, until: &str, report: &Report) {
+        self.say(&format!("lockscope: {} seems to hang{until}", watched.name));
+        self.print(report);
+        if let Some(directory) = &self.directory {
+            self.written(self.keep(directory, "early", report));
+        }
+    }
+
+    /// Reports the lock orders of a recorded command that has ended.
     pub(super) fn report_orders(&self, watched: &Watched, report: &Report) {
         let mut files = Vec::new();
         if report.verdict == Verdict::CouldDeadlock {
             self.say(&format!("lockscope: {} did not hang, and could", watched.name));
             self.print(report);
-            if std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true") {
+            if is_on_github() {
                 report_to_github(report, &watched.name);
             }
         }
-        // What every report says is no news.
+        // The last gap is in every report, so it is no news.
         let lost = report.gaps.split_last().map(|(_, lost)| lost).unwrap_or_default();
         if report.verdict == Verdict::NothingFound {
             for gap in lost.iter().take(MOST_PLACES) {
@@ -194,7 +218,7 @@ impl HangReporter {
                 if let Some(directory) = &self.directory {
                     files = self.written(self.keep_all(directory, outcome));
                 }
-                if std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true") {
+                if is_on_github() {
                     report_to_github(&outcome.report, test.as_deref().unwrap_or(&watched.name));
                 }
             }
@@ -216,7 +240,8 @@ impl HangReporter {
     }
 
     fn file(&self, what: &str, ending: &str) -> String {
-        let host = nix::unistd::gethostname().ok().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let host = private_file::name_part(&host.to_string_lossy());
         let again = if self.before == 0 { String::new() } else { format!("-{}", self.before + 1) };
         format!("{what}-{host}-{}{again}.{ending}", self.pid)
     }
@@ -281,16 +306,12 @@ fn why(reason: Reason) -> &'static str {
 
 /// One line: what is wrong, and on which lines. `was_left`: an earlier test has left it, and it is no fault of the one that runs.
 fn headline(reason: Reason, report: &Report, pid: i32, was_left: bool) -> String {
-    let mut line = Vec::new();
-    // Writing to memory cannot fail.
-    let _ = render::render(report, Format::Short, &Style::plain(), &mut line);
-    let line = String::from_utf8_lossy(&line).into_owned();
     let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let relative = |place: &str| {
         let inside = Path::new(place).strip_prefix(&directory).ok();
         inside.map_or_else(|| place.to_owned(), |inside| inside.display().to_string())
     };
-    let places: Vec<String> = line.trim_end().split('\t').skip(2).map(relative).collect();
+    let places: Vec<String> = render::places_of_members(report).iter().map(|place| relative(place)).collect();
     let mut at = places.iter().take(MOST_PLACES).cloned().collect::<Vec<_>>().join(", ");
     if places.len() > MOST_PLACES {
         at += &format!(" and {} more", places.len() - MOST_PLACES);
@@ -299,7 +320,7 @@ fn headline(reason: Reason, report: &Report, pid: i32, was_left: bool) -> String
     let why = match (reason, was_left) {
         (Reason::TestTimeout, false) => "over its time limit: ".to_owned(),
         (Reason::TestTimeout, true) => "over its time limit; an earlier test has left: ".to_owned(),
-        // It came to wait for that, or for somebody who does.
+        // It came to wait for that, or for a thread that does.
         (_, true) => {
             let here = render::main_thread(report).map(|(here, place)| {
                 let place = place.map(|place| format!(" ({})", relative(&place))).unwrap_or_default();
@@ -334,11 +355,7 @@ fn text(report: &Report, style: &Style) -> Vec<u8> {
 
 /// A folder that exists now and can be written to.
 fn writable(path: &Path) -> Result<PathBuf, CliError> {
-    let refused = |error: std::io::Error| CliError::new(format!("cannot write to `{}`: {error}", path.display()));
-    std::fs::create_dir_all(path).map_err(refused)?;
-    let path = path.canonicalize().map_err(refused)?;
-    private_file::probe(&path).map_err(refused)?;
-    Ok(path)
+    private_file::folder(path).map_err(|error| CliError::new(format!("cannot write to `{}`: {error}", path.display())))
 }
 
 fn junit_file(
@@ -368,6 +385,10 @@ fn junit_file(
     junit::render(suite, &watched.ended, &hung, &mut bytes)
         .map_err(|error| CliError::new(format!("cannot render JUnit's XML: {error}")))?;
     Ok(bytes)
+}
+
+fn is_on_github() -> bool {
+    std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true")
 }
 
 /// An annotation in the log, and the report in the summary of the step.

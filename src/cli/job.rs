@@ -1,8 +1,8 @@
-//! `lockscope job`: look at the ranks of a job on this node, twice.
+//! `lockscope job`: samples the ranks of a job on this node, twice.
 //!
-//! The ranks are found among the processes that may be looked at, by the variables of their launcher. Between the rounds it waits, a
-//! little, for the looks of other nodes in the same folder: what a look of the second round names of the first makes the proof. It
-//! opens no port, and other nodes are not waited for longer than that.
+//! This module finds the ranks among the processes that it may attach to, by the variables of their launcher. Between
+//! the rounds it waits for the samples of other nodes in the same folder, for a limited time. The proof is that a
+//! sample of the second round names the samples of the first. It opens no port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,16 +22,16 @@ use crate::job::{self, Digest, Look, Seen, Witness};
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(500);
 /// Longest time that the first round of other nodes is waited for.
 const FOR_OTHERS: Duration = Duration::from_secs(10);
-/// Between two looks into the folder.
+/// Between two reads of the folder.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Where this one may not look at ranks, their parents may.
+/// Where this process may not attach to ranks, their parents may.
 const ANOTHER_WAY: &str =
     "ranks that were started by `lockscope run --report-dir DIR` can be asked: `lockscope job --ask DIR`";
 /// Longest time that the answers to a request are waited for.
 const FOR_ANSWERS: Duration = Duration::from_secs(30);
 
-/// Look at the ranks, and write digests or the verdict over this node.
+/// Sample the ranks, and write digests or the verdict over this node.
 pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, CliError> {
     if let Some(folder) = &arguments.ask {
         return ask(folder, arguments, color);
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
     let mut names: BTreeSet<String> = seen_before.iter().map(|look| look.id.clone()).collect();
     let mut calls = Calls::default();
     if arguments.round != Some(2) {
-        // Who is to ask NCCL's RAS is known behind it.
+        // The first round shows who is to query NCCL's RAS.
         let mut first = || Ok(look(arguments, &mut chosen, 1, Seen::default(), false)?.0);
         let look = if arguments.round.is_none() { calls.first_look(first)? } else { first()? };
         names.insert(look.id.clone());
@@ -75,12 +75,7 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
     let Some(file) = &arguments.file else {
         let report = job::report(&digest);
         let destinations = output::destinations(&arguments.output())?;
-        return output::write(
-            &Outcome { report, snapshot: None, remains: None },
-            &destinations,
-            &arguments.output(),
-            color,
-        );
+        return output::write(&Outcome::of(report), &destinations, &arguments.output(), color);
     };
     if output::is_stdout(file) {
         output::to_stdout(&digest.write())?;
@@ -94,7 +89,7 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
     Ok(ExitCode::SUCCESS)
 }
 
-/// Have those who stand before the ranks look at them twice, and tell of the job.
+/// Lets the `run` in front of each rank sample it twice, and reports on the job.
 fn ask(folder: &Path, arguments: &JobArguments, color: Color) -> Result<ExitCode, CliError> {
     if !folder.is_dir() {
         return Err(CliError::new(format!("there is no folder `{}`", folder.display()))
@@ -129,10 +124,10 @@ fn ask(folder: &Path, arguments: &JobArguments, color: Color) -> Result<ExitCode
         }
     }
     let report = job::report(&digest);
-    output::write(&Outcome { report, snapshot: None, remains: None }, &destinations, &arguments.output(), color)
+    output::write(&Outcome::of(report), &destinations, &arguments.output(), color)
 }
 
-/// The looks of the first round in these files.
+/// The samples of the first round in these files.
 fn digests_named(files: &[std::path::PathBuf]) -> Result<Vec<Look>, CliError> {
     if files.is_empty() {
         return Ok(Vec::new());
@@ -153,7 +148,8 @@ fn keep(digest: &mut Digest, look: Look, witnesses: Vec<Witness>, folder: Option
     Ok(())
 }
 
-/// The set of looks that a look names is a file of its own in a folder: thousands of nodes have seen the same thousands.
+/// The set of samples that a sample names is a file of its own in a folder: thousands of nodes have seen the same
+/// thousands.
 fn keep_set(look: &Look, set: &Digest, folder: Option<&Path>) -> Result<(), CliError> {
     let (Some(folder), Some(name)) = (folder, &look.saw_set) else { return Ok(()) };
     let file = folder.join(digests::name_of_set(name));
@@ -161,7 +157,7 @@ fn keep_set(look: &Look, set: &Digest, folder: Option<&Path>) -> Result<(), CliE
     if file.exists() { Ok(()) } else { output::named(&file, &set.write()) }
 }
 
-/// Wait until what moves has moved, and until each rank has been looked at, or long enough.
+/// Wait until what moves has moved, and until each rank has been sampled, or long enough.
 fn wait_for_others(own: &Digest, folder: Option<&Path>, first: &mut FirstRound) {
     std::thread::sleep(BETWEEN_ROUNDS);
     let Some(folder) = folder else { return };
@@ -182,11 +178,11 @@ fn wait_for_others(own: &Digest, folder: Option<&Path>, first: &mut FirstRound) 
     }
 }
 
-/// Whom to look at.
+/// The processes to sample.
 enum Chosen {
     /// Ranks of a job.
     Ranks(Vec<Ranked>),
-    /// Processes of a cluster, or such as may be until the first look.
+    /// Processes of a cluster. Before the first sample also possible ones.
     Cluster(Vec<i32>),
     /// Ranks that no variable names, likewise.
     Spawned(Vec<i32>),
@@ -200,8 +196,8 @@ impl Chosen {
         }
     }
 
-    /// Whether NCCL's RAS is asked here. It tells of all ranks of a job, so one node asks it: that of the lowest rank that waits for its GPU,
-    /// by the looks of the first round.
+    /// Whether this node queries NCCL's RAS. One answer covers all ranks of a job, so one node queries it: that of the
+    /// lowest rank that waits for its GPU, by the samples of the first round.
     fn asks_nccl<'l>(&self, first: impl Iterator<Item = &'l Look>) -> bool {
         let own: BTreeSet<i32> = self.pids().into_iter().collect();
         let first: Vec<&Look> = first.collect();
@@ -231,7 +227,7 @@ impl Chosen {
     }
 }
 
-/// One round, and what NCCL's RAS said meanwhile if it was to be asked.
+/// Takes one round, and returns NCCL's RAS's answer, if it was to be queried.
 fn look(
     arguments: &JobArguments,
     chosen: &mut Chosen,
@@ -241,7 +237,7 @@ fn look(
 ) -> Result<(Look, Vec<Witness>), CliError> {
     let options = AttachOptions {
         found: true,
-        // Who works for a rank may be what holds it up, as a worker of its DataLoader.
+        // A helper of a rank may hold it up, such as a worker of its DataLoader.
         follow: !matches!(chosen, Chosen::Cluster(_)),
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
@@ -254,7 +250,7 @@ fn look(
     let members = |look: &Look| look.members.iter().map(|member| member.pid).collect();
     match chosen {
         Chosen::Ranks(ranks) if look.members.len() < ranks.len() => {
-            // Who has ended meanwhile is not among them.
+            // Ranks that have ended meanwhile are not left out.
             let running: BTreeSet<i32> = live::ranks().into_iter().map(|rank| rank.pid).collect();
             let left = ranks.iter().filter(|rank| running.contains(&rank.pid));
             look = look.without(left.map(|rank| (rank.membership.rank, rank.pid)));
@@ -276,7 +272,8 @@ fn look(
     Ok((look, job::witnesses(&outcome.report)))
 }
 
-/// Who is meant: the ranks of a job; else, where there are none, the processes of a cluster, or ranks that only their memory names.
+/// The chosen processes: the ranks of a job. If there are none, the processes of a cluster, or ranks that only their
+/// memory names.
 fn chosen(arguments: &JobArguments) -> Result<Chosen, CliError> {
     let is_any = arguments.engine == Engine::Auto;
     let is_cluster = clusters::is_one(arguments.engine);
@@ -297,13 +294,14 @@ fn chosen(arguments: &JobArguments) -> Result<Chosen, CliError> {
     if cluster.is_empty() { Err(error) } else { Ok(Chosen::Cluster(cluster)) }
 }
 
-/// The ranks of the job that is meant.
+/// The ranks of the chosen job.
 fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
     let all: Vec<Ranked> = live::ranks().into_iter().filter(|rank| !rank.inherited).collect();
     let engine = arguments.engine.name();
-    let mut jobs: BTreeMap<String, Vec<Ranked>> = BTreeMap::new();
+    // Anybody can start a process with the variables of a rank: it is one of a job of the user's own.
+    let mut jobs: BTreeMap<(String, Option<u32>), Vec<Ranked>> = BTreeMap::new();
     for rank in all.into_iter().filter(|rank| engine.is_none_or(|engine| rank.membership.job.engine == engine)) {
-        jobs.entry(key(&rank)).or_default().push(rank);
+        jobs.entry((key(&rank), rank.user)).or_default().push(rank);
     }
     // Under `srun --overlap` lockscope is a step of the same job itself.
     if let Ok(id) = std::env::var("SLURM_JOB_ID") {
@@ -334,9 +332,11 @@ fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
     if count > 1 {
         let lines: Vec<String> = jobs
             .iter()
-            .map(|(name, ranks)| {
+            .map(|((name, user), ranks)| {
+                let is_shared = jobs.keys().any(|(other, of)| other == name && of != user);
+                let of_user = user.filter(|_| is_shared).map(|user| format!(" of user {user}")).unwrap_or_default();
                 let pid = ranks.first().map_or(0, |rank| rank.pid);
-                format!("`lockscope job --pid {pid}` for {name} with {} ranks here", ranks.len())
+                format!("`lockscope job --pid {pid}` for {name}{of_user} with {} ranks here", ranks.len())
             })
             .collect();
         return Err(CliError::new(format!("{count} jobs have ranks on this node")).hint(lines.join("; ")));
@@ -355,7 +355,7 @@ fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
     Ok(ranks)
 }
 
-/// What tells jobs on one node apart: the engine's name for it, else who started its ranks.
+/// The identity of a job on a node: the engine's name for it, else the process that started its ranks.
 fn key(rank: &Ranked) -> String {
     let job = &rank.membership.job;
     let mut key = job.engine.clone();

@@ -9,17 +9,17 @@ use super::args::Arguments;
 use crate::manual;
 use crate::render::Style;
 
-/// A term and what is to be said of it.
+/// A term and its explanation.
 type Entry = (&'static str, &'static str);
 
-/// What the definition of the command line does not say of a command.
+/// The parts of a command's page that the definition of the command line lacks.
 struct Extra {
     /// The subcommand, or "lockscope".
     command: &'static str,
     status: &'static [Entry],
     files: &'static [Entry],
     environment: &'static [Entry],
-    /// What it does, and the line to type.
+    /// Each example: its effect, and the line to type.
     examples: &'static [Entry],
     /// Pages of lockscope or of others, with their section.
     see_also: &'static [&'static str],
@@ -227,7 +227,7 @@ const EXTRAS: &[Extra] = &[
         status: &[
             ("N", "The command's own status, also where it is one of those below."),
             ("124", "The command hung, or ran into --timeout or --hang-after, and was ended."),
-            ("125", "lockscope itself failed, or was used wrongly."),
+            ("125", "lockscope itself failed, or invalid usage."),
             ("126", "The command could not be executed."),
             ("127", "There is no such command."),
             ("128+N", "Signal N ended the command."),
@@ -237,7 +237,7 @@ const EXTRAS: &[Extra] = &[
             REPORT_FOLDER,
             (
                 "LOCKSCOPE",
-                "Set for the command. Where it is set, lockscope run only runs its command: the outer one watches.",
+                "Set for the command: who watches it. While that process runs, another lockscope run below it only runs its command.",
             ),
             GITHUB,
         ],
@@ -257,13 +257,26 @@ const EXTRAS: &[Extra] = &[
     Extra {
         command: "watch",
         status: &[
-            ("0", "The process ended."),
-            ("1", "It hangs, or ran into --timeout or --hang-after."),
+            (
+                "0",
+                "The process ended; with --service, SIGTERM ended the watch, or nothing hung at the end of --timeout.",
+            ),
+            (
+                "1",
+                "It hangs, or ran into --timeout or --hang-after; with --service, something hung at the end of --timeout.",
+            ),
             ("2", "lockscope could not look: wrong usage, no permission, no such process."),
         ],
         files: &[REPORTS, YAMA],
         environment: &[REPORT_FOLDER, GITHUB],
-        examples: &[("", "lockscope watch 1234 --hang-after 5m --report-dir hangs")],
+        examples: &[
+            ("", "lockscope watch 1234 --hang-after 5m --report-dir hangs"),
+            ("A service, through its restarts:", "lockscope watch --unit nginx --report-dir /var/lib/lockscope"),
+            (
+                "Alarms and metrics:",
+                "lockscope watch --exec notify-ops --metrics-file /metrics/lockscope.prom gunicorn",
+            ),
+        ],
         see_also: &["lockscope-run(1)", "lockscope-attach(1)"],
     },
     Extra {
@@ -298,7 +311,7 @@ pub(super) fn commands() -> impl Iterator<Item = &'static str> {
     EXTRAS.iter().map(|extra| extra.command).filter(|command| *command != "lockscope")
 }
 
-/// What `--help` shows as clap shows options.
+/// Sections below the options of `--help`, in clap's style.
 fn behind_options(extra: &Extra, width: usize) -> String {
     let mut parts = Vec::new();
     let examples: Vec<String> = extra

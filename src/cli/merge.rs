@@ -35,5 +35,5 @@ pub(super) fn run(arguments: &MergeArguments, color: Color) -> Result<ExitCode, 
         }
         return Ok(ExitCode::from(report.verdict.exit_code()));
     }
-    output::write(&Outcome { report, snapshot: None, remains: None }, &destinations, &wanted, color)
+    output::write(&Outcome::of(report), &destinations, &wanted, color)
 }

@@ -1,4 +1,4 @@
-//! What somebody who typed the wrong words may have meant.
+//! Suggestions for mistyped words.
 //!
 //! In: the words, and clap's error about them. Out: lines to type instead. Words of other debuggers are known by a table; a file that
 //! exists and a process that runs are looked for, and nothing is done with them.
@@ -100,7 +100,7 @@ fn names_process(words: &[String]) -> bool {
     words.iter().any(|word| PROCESS_OPTIONS.iter().any(|option| value_in(word, option).is_some()))
 }
 
-/// What stands behind an option in the same word.
+/// The text behind an option in the same word.
 fn value_in<'w>(word: &'w str, option: &str) -> Option<&'w str> {
     let rest = word.strip_prefix(option)?;
     let rest = rest.strip_prefix('=').unwrap_or(rest);

@@ -1,13 +1,14 @@
 //! The command line: typed arguments first, the system touched second.
 //!
 //! One file a subcommand. Reports go to standard output, everything else to standard error. Exit status: 0 nothing
-//! wrong found, 1 found, 2 could not look.
+//! wrong found, 1 found, 2 could not sample.
 
 mod args;
 mod attach;
 mod calls;
 mod clusters;
 mod core;
+mod core_input;
 mod demo;
 mod demo_target;
 mod digests;
@@ -24,17 +25,23 @@ mod output;
 mod private_file;
 mod processes;
 mod progress;
+mod provoke;
 mod rank;
 mod record;
+mod reproducer;
 mod requests;
 mod run;
 mod schema;
+mod service;
+mod session;
 mod snapshot;
 mod spawned;
 mod test_end;
 mod test_journal;
+mod values;
 mod version;
 mod watch;
+mod watch_arguments;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -45,16 +52,17 @@ use clap::{CommandFactory, FromArgMatches};
 
 pub(crate) use args::{
     AttachArguments, Color, CoreArguments, GenerateArguments, Generated, JobArguments, MergeArguments,
-    MonitorArguments, OnHang, OutputArguments, ProcessName, Record, RecordArguments, ReportArguments, RunArguments,
-    SnapshotArguments, WatchArguments,
+    MonitorArguments, OnHang, OutputArguments, Record, RecordArguments, RunArguments, SnapshotArguments,
 };
+pub(crate) use values::ProcessName;
+pub(crate) use watch_arguments::{ReportArguments, WatchArguments};
 
 use crate::render;
 
-/// Could not look: usage, permission, no such process.
+/// No sample: usage, permission, no such process.
 const EXIT_FAILURE: u8 = 2;
 
-/// Why lockscope could not do what it was asked to: one sentence, and what to try next.
+/// The reason why lockscope failed: one sentence, and the next thing to try.
 #[derive(Debug)]
 pub(crate) struct CliError {
     /// Lower case, without a full stop.
@@ -97,8 +105,9 @@ impl From<crate::analysis::Error> for CliError {
 
 /// Parse the arguments of this process, do it, say how it went.
 pub fn run() -> ExitCode {
+    crate::sys::take_actions();
     let words: Vec<OsString> = std::env::args_os().collect();
-    // What stands behind the options of `--help` is laid out for who asks for it, or is mistaken.
+    // Only `--help` and errors need the sections below the options, so only then are they laid out.
     let parsed = args::Arguments::command().try_get_matches_from(&words);
     let parsed = parsed.or_else(|_| man_pages::command().try_get_matches_from(&words));
     let arguments = match parsed.and_then(|matches| args::Arguments::from_arg_matches(&matches)) {
@@ -139,7 +148,7 @@ fn end_stalled(files: &[String]) {
     std::process::exit(i32::from(EXIT_FAILURE));
 }
 
-/// A look that can not come to its end.
+/// A sample that cannot come to its end.
 fn stalled(files: &[String]) -> CliError {
     let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
     let error = CliError::new(format!(
@@ -151,7 +160,7 @@ fn stalled(files: &[String]) -> CliError {
 
 /// Help and version, which clap calls errors too, or what is wrong with the words and what was meant.
 fn not_understood(words: &[OsString], error: &clap::Error) -> ExitCode {
-    // Nobody is left to tell if that fails.
+    // If that fails, there is no other way to report it.
     let _ = error.print();
     if !error.use_stderr() {
         return ExitCode::SUCCESS;

@@ -1,9 +1,10 @@
-//! `lockscope monitor`: watches a process that runs tests, which tells it what it runs. For plugins of test runners.
+//! `lockscope monitor`: watches a process that runs tests, and reports its tests to it. For plugins of test runners.
 //!
-//! In: lines on standard input, as [`crate::run::suite`] reads them. Out: two lines of JSON on standard output, then reports;
-//! a test that hangs or runs out of time is ended inside of its process ([`super::test_end`]), or with it, and what the runner would
-//! have said at its end is said here ([`super::test_journal`]). It stands outside of the process's family: a test that waits
-//! for its children, or counts them, sees none more. Looks are another process's, so that one that hangs holds up no time limit.
+//! In: lines on standard input, as [`crate::run::suite`] reads them. Out: two lines of JSON on standard output, then
+//! reports. A test that hangs or runs out of time is ended inside of its process ([`super::test_end`]), or with it. In
+//! the latter case this module prints the runner's final report ([`super::test_journal`]). It stands outside of the
+//! process tree: a test that waits for its children, or counts them, sees none more. Another process takes the samples,
+//! so a sample that hangs holds up no time limit.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,19 +25,19 @@ use crate::render;
 use crate::render::junit::{TestOutcome, TestResult};
 use crate::run::children::{GRACE, end_tree};
 use crate::run::gpu_dump::GpuDumps;
-use crate::run::lookers::{Lookers, Supervisor};
 use crate::run::own_names::{MONITOR, take_name};
 use crate::run::sample::start_time;
+use crate::run::samplers::{Samplers, Supervisor};
 use crate::run::suite::{Runner, TestLog};
 use crate::run::{Event, LastLook, Limits, LookError, Reason, Watch};
 
-/// What hangs while no test runs: the collection, or the end of the run.
+/// The name of the watched part while no test runs: the collection, or the end of the run.
 const OUTSIDE: &str = "the test run outside of its tests";
-/// Lines are read together: each time the pipe is looked at costs the tests a little.
+/// Lines are read together, because each read of the pipe costs the tests a little.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
-/// The same while somebody waits.
+/// The same while a process waits for the answer.
 const BETWEEN_HASTY_READS: Duration = Duration::from_millis(10);
-/// What a test has printed last, of which the end says most.
+/// The length of a test's captured output that is shown. The end says most.
 const LONGEST_CAPTURED: u64 = 16 << 10;
 /// How long a thread of the runner may take to save what was measured.
 const UNTIL_COVERAGE: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
     let variables: BTreeMap<&str, String> = variables.collect();
     answer(serde_json::json!({"pid": std::process::id(), "variables": variables}))?;
     let Some(started) = start_time(arguments.of) else { return Ok(ExitCode::SUCCESS) };
-    let lookers = Lookers::default();
+    let samplers = Samplers::default();
     let (log, told) = (TestLog::default(), None);
     let (runner, shared, began) = (Runner::default(), Shared::default(), Instant::now());
     let mut monitor = Monitor {
@@ -65,7 +66,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
         reporter,
         log,
         told,
-        lookers,
+        samplers,
         is_closed: false,
         runner,
         shared,
@@ -75,7 +76,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
         asks_gpus: false,
     };
     let mut answered = false;
-    let mut watch = Watch::new(arguments.of, true, Limits::default());
+    let mut watch = Watch::new(arguments.of, true, Limits { stuck_after: arguments.stuck_after, ..Limits::default() });
     let mut due = Instant::now();
     loop {
         if !monitor.read_until(monitor.or_deadline(due)) || start_time(arguments.of) != Some(started) {
@@ -89,13 +90,14 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
                 Err(error) => answer(serde_json::json!({"may_look": false, "why": error.to_string()})),
             };
             answered?;
-            // Whoever reads the answers comes to their end.
+            // Closing the answers lets their reader come to its end.
             let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
             let _ = nowhere.map(nix::unistd::dup2_stdout);
         }
         if std::mem::take(&mut monitor.log.resumed) {
             watch.begin_anew();
         }
+        watch.has_test_limit(monitor.log.deadline().is_some());
         if monitor.log.over {
             watch.end_with_what_is_left();
         }
@@ -115,9 +117,9 @@ struct Monitor<'a> {
     arguments: &'a MonitorArguments,
     reporter: HangReporter,
     log: TestLog,
-    /// The test of which was told already, and which it was in order.
+    /// The test whose hang was reported already, and its number in order.
     told: Option<(String, u64)>,
-    lookers: Lookers,
+    samplers: Samplers,
     /// The runner says no more.
     is_closed: bool,
     runner: Runner,
@@ -131,9 +133,9 @@ struct Monitor<'a> {
     asks_gpus: bool,
 }
 
-/// Where cores of GPUs are to be written, where they are wanted and can be had.
+/// The folder for cores of GPUs, if they are requested and possible.
 fn gpu_cores(arguments: &MonitorArguments) -> Option<GpuDumps> {
-    // What goes on must keep its context.
+    // A process that goes on must keep its context.
     if !arguments.gpu_core || arguments.on_hang == OnHang::Report || GpuDumps::is_done_by_another() {
         return None;
     }
@@ -160,7 +162,7 @@ impl Monitor<'_> {
         !self.is_closed
     }
 
-    /// What is there to be read, once.
+    /// Reads the available bytes, once.
     fn read(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 64 << 10];
         let length = match nix::unistd::read(io::stdin().as_fd(), &mut bytes) {
@@ -178,7 +180,7 @@ impl Monitor<'_> {
         self.log.deadline().filter(|_| !self.was_told()).map_or(due, |deadline| deadline.min(due))
     }
 
-    /// Whether the test that runs was told of, and goes on by the user's wish.
+    /// Whether a hang of the running test was reported, and the test goes on by the user's wish.
     fn was_told(&self) -> bool {
         self.told.as_ref().is_some_and(|(name, begun)| name == self.name() && *begun == self.log.begun)
     }
@@ -195,7 +197,7 @@ impl Monitor<'_> {
         self.runner = runner;
     }
 
-    /// Look, if it is time; the exit status at the end.
+    /// Sample, if it is time; the exit status at the end.
     fn look_if_due(&mut self, watch: &mut Watch) -> Option<ExitCode> {
         if self.log.paused || self.was_told() {
             return None;
@@ -208,6 +210,11 @@ impl Monitor<'_> {
             Event::Nothing => None,
             Event::Beside(report) => {
                 self.reporter.report_partial_hang(&self.watched(Vec::new()), &report);
+                None
+            }
+            Event::Patient(report) => {
+                let until = if self.log.deadline().is_some() { "; its time limit decides" } else { "" };
+                self.reporter.report_early(&self.watched(Vec::new()), until, &report);
                 None
             }
             Event::Over(reason, look) => self.report_hang(watch, reason, &look),
@@ -236,9 +243,14 @@ impl Monitor<'_> {
         let is_known = look.as_ref().is_ok_and(|outcome| watch.was_left_behind(&outcome.report));
         let was_left = look.as_ref().is_ok_and(|outcome| watch.is_of_before(&outcome.report));
         let in_test = self.log.running.is_some();
+        // The test that hangs: when it has ended, another one may run.
+        let test = self.name().to_owned();
         let told = self.reporter.tell_inside(reason, look, is_known, was_left && in_test);
         if self.ends_inside(&told) {
             self.reporter.next();
+            if !is_known {
+                self.reporter.report_to_ci(&test, look);
+            }
             if let Ok(outcome) = look {
                 watch.leave_behind(&outcome.report);
             }
@@ -304,7 +316,8 @@ impl Monitor<'_> {
             }
         }
         self.keep_coverage();
-        // The driver ends the process when it has written a core, and whoever waits for that may go on, and end this one: all is said before.
+        // The driver ends the process when it has written a core. Its parent may then go on, and end this process, so
+        // everything is reported before.
         if let Some(with_gpus) = self.look_at_gpus(watch, reason) {
             output::say("lockscope: the same with what ran on the GPUs:");
             self.reporter.report_hang(&watched, reason, &with_gpus);
@@ -312,7 +325,7 @@ impl Monitor<'_> {
         end_tree(pid, Some(ending_signal(&self.runner, pid)), Signal::SIGTERM, GRACE, || ());
     }
 
-    /// The last look with cores of the GPUs, where these are wanted.
+    /// The last sample with cores of the GPUs, where these are wanted.
     fn look_at_gpus(&mut self, watch: &mut Watch, reason: Reason) -> Option<LastLook> {
         let wanted = watch.last_with_gpus(reason, self.gpu_cores.as_ref()?.folder());
         self.asks_gpus = true;
@@ -320,7 +333,7 @@ impl Monitor<'_> {
         Some(look).filter(Result::is_ok)
     }
 
-    /// What was measured, if a thread of the runner can still run.
+    /// Saves the measured coverage, if a thread of the runner can still run.
     fn keep_coverage(&mut self) {
         if !self.shared.ask_for_coverage() {
             return;
@@ -340,7 +353,7 @@ impl Monitor<'_> {
     }
 }
 
-/// What the test has printed last, where the runner captures it into a file that has no name.
+/// The last output of the test, if the runner captures it into a file that has no name.
 fn captured(pid: i32) -> String {
     let read = |descriptor: i32| -> io::Result<String> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
@@ -359,17 +372,17 @@ fn captured(pid: i32) -> String {
 }
 
 impl Supervisor for Monitor<'_> {
-    fn lookers(&mut self) -> &mut Lookers {
-        &mut self.lookers
+    fn samplers(&mut self) -> &mut Samplers {
+        &mut self.samplers
     }
 
-    /// The runner must not wait for its pipe while a look is taken.
+    /// The runner must not wait for its pipe while a sample is taken.
     fn tend(&mut self, within: Duration) {
         let stdin = io::stdin();
         if self.is_closed || !self.log.takes_more() {
-            return self.lookers.wait(&[], within);
+            return self.samplers.wait(&[], within);
         }
-        self.lookers.wait(&[stdin.as_fd()], within);
+        self.samplers.wait(&[stdin.as_fd()], within);
         let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
         if matches!(poll(&mut polled, PollTimeout::ZERO), Ok(count) if count > 0) {
             let bytes = self.read();

@@ -23,7 +23,7 @@ pub(super) enum Destination {
     Snapshot(PathBuf),
 }
 
-/// What the user asked for, checked before any process is looked at.
+/// The destinations of the report, checked before any process is sampled.
 pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destination>, CliError> {
     if arguments.files.is_empty() {
         if arguments.quiet {
@@ -41,7 +41,7 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         match Format::from_path(path).or(arguments.format) {
             Some(format) => Ok(Destination::File(path.clone(), format)),
             None => Err(CliError::new(format!("the ending of `{}` names no format", path.display()))
-                .hint("use .txt, .html, .md, .json, .dot, .gv, .svg, .mmd or .snapshot, or say --format")),
+                .hint("use .txt, .html, .md, .json, .sarif, .dot, .gv, .svg, .mmd or .snapshot, or say --format")),
         }
     };
     arguments.files.iter().map(file).collect()
@@ -53,7 +53,7 @@ pub(super) fn style(color: Color) -> Style {
     Style { color: is_colored(color, style.color), ..style }
 }
 
-/// What the user wants, else what the environment says.
+/// The user's choice, else that of the environment.
 pub(super) fn is_colored(color: Color, otherwise: bool) -> bool {
     match color {
         Color::Auto => otherwise,
@@ -73,7 +73,7 @@ fn is_snapshot(path: &Path) -> bool {
     name.strip_suffix(".zst").unwrap_or(&name).ends_with(".snapshot")
 }
 
-/// What must be kept for these destinations.
+/// The data that must be kept for these destinations.
 pub(super) fn keep(destinations: &[Destination]) -> Keep {
     let wanted = destinations.iter().any(|destination| matches!(destination, Destination::Snapshot(_)));
     if wanted { Keep::Snapshot { redact: false } } else { Keep::Nothing }
@@ -128,7 +128,9 @@ fn rendered(report: &Report, format: Format, style: &Style) -> Result<Vec<u8>, C
 
 /// Write a report to a file that only its owner can read.
 pub(super) fn report(path: &Path, report: &Report, format: Format, detail: Detail) -> Result<(), CliError> {
-    named(path, &rendered(report, format, &Style { detail, ..Style::plain() })?)
+    // Addresses in SARIF are relative to where the sources are.
+    let working_directory = std::env::current_dir().ok().filter(|_| format == Format::Sarif);
+    named(path, &rendered(report, format, &Style { detail, working_directory, ..Style::plain() })?)
 }
 
 /// One line on standard error: what was found, and what became of it.
@@ -168,7 +170,7 @@ pub(super) fn to_stdout(bytes: &[u8]) -> Result<(), CliError> {
     }
 }
 
-/// A line on standard error; nobody is left to tell if that fails.
+/// A line on standard error; if that fails, there is no other way to report it.
 pub(super) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

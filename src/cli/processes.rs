@@ -1,7 +1,8 @@
-//! Which processes the user means: ids, and names of programs.
+//! The processes that the user named: ids, and names of programs.
 //!
-//! In: words of the command line, and /proc. Out: ids, or a [`CliError`] that lists what could be meant. A name that several
-//! processes have is refused with the lines to type: to look at one stops it, so that none is chosen by chance. Nothing is looked at.
+//! In: words of the command line, and /proc. Out: ids, or a [`CliError`] that lists the possible processes. A name that
+//! several processes have is refused with the lines to type. A sample stops the process, so none is chosen by chance.
+//! Nothing is sampled here.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ const MOST_NAMED: usize = 8;
 /// Most of a command line that an error shows.
 const MOST_COMMAND: usize = 60;
 
-/// A process that can be looked at: kernel threads and zombies have no command line.
+/// A process that lockscope can attach to: kernel threads and zombies have no command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Running {
     pid: i32,
@@ -31,7 +32,7 @@ impl Running {
         is_there.then(|| Running { pid, name: String::from_utf8_lossy(&name).trim_end().to_owned(), arguments })
     }
 
-    /// What it may be called: by the kernel, by its program, and by the script or module that an interpreter runs.
+    /// Its possible names: the kernel's, that of its program, and the script or module that an interpreter runs.
     fn names(&self) -> Vec<&str> {
         let program = self.arguments.first().map_or("", |word| base(word));
         let mut names = vec![self.name.as_str(), program];
@@ -83,6 +84,36 @@ pub(super) fn resolve(processes: &[ProcessName], command: &str) -> Result<Vec<i3
         }
     }
     Ok(pids)
+}
+
+/// The processes that are called so, without those whose parent is called so too: their descendants are watched with them.
+pub(super) fn topmost_named(name: &str) -> Vec<i32> {
+    let all = all();
+    topmost(named(name, &all).iter().map(|process| process.pid).collect())
+}
+
+/// The processes of a systemd unit: its control group, and those below it, name the unit.
+pub(super) fn topmost_of_unit(unit: &str) -> Vec<i32> {
+    let unit = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
+    let is_member = |pid: &i32| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        groups.lines().any(|line| line.rsplit(':').next().is_some_and(|path| path.split('/').any(|part| part == unit)))
+    };
+    topmost(all().into_iter().map(|process| process.pid).filter(is_member).collect())
+}
+
+/// Those whose parent is none of them.
+fn topmost(pids: Vec<i32>) -> Vec<i32> {
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    pids.iter().copied().filter(|pid| parent(*pid).is_none_or(|parent| !pids.contains(&parent))).collect()
+}
+
+/// The kernel's name of a process.
+pub(super) fn name_of(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim_end().to_owned()).unwrap_or_default()
 }
 
 /// Whether a process is called so.

@@ -1,76 +1,89 @@
-//! What is being done, on a terminal, where it takes longer than a moment.
+//! A line on the terminal that says what lockscope does, when it takes longer than a moment.
 //!
-//! In: the library's log messages. Out: one line on standard error that is replaced by the next and gone at the end; nothing
-//! where standard error is no terminal. It measures nothing, and the library does not know of it.
+//! In: the library's log messages. Out: one line on standard error, which the next message replaces and the end removes.
+//! Nothing if standard error is no terminal. It measures nothing, and the library does not depend on it.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use log::{LevelFilter, Log, Metadata, Record};
+use terminal_size::{Width, terminal_size_of};
 
 use crate::render::escape;
 
-/// Whoever waits less than this does not ask what is being done.
+/// Work that ends sooner shows no line.
 const A_MOMENT: Duration = Duration::from_millis(500);
-/// Between two turns of the wheel, which shows that it goes on.
+/// Between two turns of the wheel.
 const TURN: Duration = Duration::from_millis(120);
+/// The positions of the wheel.
+const WHEEL: [char; 4] = ['|', '/', '-', '\\'];
+/// Back to the first column, and everything behind it removed (ECMA-48).
+const CLEARED: &str = "\r\u{1b}[K";
 
-/// Do it, and show how it goes on if standard error is a terminal, unless the user wants quiet.
+/// Do the work, and show how it goes on if standard error is a terminal, unless the user wants quiet.
 pub(super) fn unless<T>(quiet: bool, work: impl FnOnce() -> T) -> T {
     let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
     if quiet || !io::stderr().is_terminal() || is_dumb {
         return work();
     }
-    shown(ProgressDrawTarget::stderr(), work)
+    let columns = terminal_size_of(io::stderr()).map_or(80, |(Width(columns), _)| usize::from(columns));
+    shown(io::stderr(), columns, work)
 }
 
-fn shown<T>(target: ProgressDrawTarget, work: impl FnOnce() -> T) -> T {
-    let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    // The template is a constant.
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
-        line.set_style(style);
-    }
-    MESSAGES.line.lock().unwrap_or_else(PoisonError::into_inner).replace(line.clone());
-    // Only the first of a process is taken.
+fn shown<T>(mut terminal: impl Write + Send, columns: usize, work: impl FnOnce() -> T) -> T {
+    // Fails if an earlier call has set it.
     let _ = log::set_logger(&MESSAGES);
     log::set_max_level(LevelFilter::Info);
     let (done, is_done) = channel::<()>();
-    let shown = line.clone();
-    let later = std::thread::spawn(move || {
-        if is_done.recv_timeout(A_MOMENT) == Err(RecvTimeoutError::Timeout) {
-            shown.set_draw_target(target);
-            shown.enable_steady_tick(TURN);
-        }
+    let result = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (started, mut wheel) = (Instant::now(), WHEEL.iter().cycle());
+            let mut pause = A_MOMENT;
+            while is_done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                pause = TURN;
+                let message = MESSAGES.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let sign = wheel.next().unwrap_or(&WHEEL[0]);
+                let line = line(*sign, &message, started.elapsed().as_secs(), columns);
+                let _ = write!(terminal, "{CLEARED}{line}").and_then(|()| terminal.flush());
+            }
+            if pause == TURN {
+                let _ = write!(terminal, "{CLEARED}").and_then(|()| terminal.flush());
+            }
+        });
+        // Dropped even if the work panics: the line ends then as well.
+        let _done = done;
+        work()
     });
-    let result = work();
-    drop(done);
-    let _ = later.join();
-    line.finish_and_clear();
     log::set_max_level(LevelFilter::Off);
     result
 }
 
-/// The line of the look that goes on.
-struct Messages {
-    line: Mutex<Option<ProgressBar>>,
+/// The line, short enough that it never wraps.
+fn line(sign: char, message: &str, seconds: u64, columns: usize) -> String {
+    let time = format!("{seconds} s");
+    let room = columns.saturating_sub(time.len() + 5);
+    let message: String = message.chars().take(room).collect();
+    format!("{sign} {message} {time}")
 }
 
-static MESSAGES: Messages = Messages { line: Mutex::new(None) };
+/// The latest message of the library.
+struct Messages {
+    latest: Mutex<String>,
+}
+
+static MESSAGES: Messages = Messages { latest: Mutex::new(String::new()) };
 
 impl Log for Messages {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Other crates log for their own developers.
+        // Messages of other crates are for their developers.
         metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata())
-            && let Some(line) = &*self.line.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            line.set_message(escape(&record.args().to_string()));
+        if self.enabled(record.metadata()) {
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = escape(&record.args().to_string());
         }
     }
 
@@ -80,47 +93,23 @@ impl Log for Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use indicatif::TermLike;
     use std::sync::Arc;
-    use std::time::Instant;
 
     /// A terminal that remembers.
-    #[derive(Debug, Clone, Default)]
-    struct Terminal(Arc<Mutex<String>>);
+    #[derive(Clone, Default)]
+    struct Terminal(Arc<Mutex<Vec<u8>>>);
 
     impl Terminal {
         fn text(&self) -> String {
-            self.0.lock().unwrap().clone()
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
     }
 
-    impl TermLike for Terminal {
-        fn width(&self) -> u16 {
-            80
+    impl Write for Terminal {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
         }
-        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-        fn write_line(&self, text: &str) -> io::Result<()> {
-            self.write_str(text)
-        }
-        fn write_str(&self, text: &str) -> io::Result<()> {
-            self.0.lock().unwrap().push_str(text);
-            Ok(())
-        }
-        fn clear_line(&self) -> io::Result<()> {
-            self.write_str("<cleared>")
-        }
-        fn flush(&self) -> io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -128,20 +117,25 @@ mod tests {
     #[test]
     fn long_work_says_what_it_does_and_short_work_nothing() {
         let quiet = Terminal::default();
-        assert_eq!(shown(ProgressDrawTarget::term_like(Box::new(quiet.clone())), || 7), 7);
+        assert_eq!(shown(quiet.clone(), 80, || 7), 7);
         assert_eq!(quiet.text(), "");
         let terminal = Terminal::default();
-        let watched = terminal.clone();
         let began = Instant::now();
-        shown(ProgressDrawTarget::term_like(Box::new(terminal.clone())), || {
+        shown(terminal.clone(), 80, || {
             log::info!("reading `libtorch\u{1b}[2J.so`");
             log::info!(target: "another_crate", "for its developers");
-            while !watched.text().contains("reading") && began.elapsed() < Duration::from_secs(20) {
+            while !terminal.text().contains("reading") && began.elapsed() < Duration::from_secs(20) {
                 std::thread::yield_now();
             }
         });
         let text = terminal.text();
-        assert!(text.contains("reading `libtorch\\u{1b}[2J.so`") && text.ends_with("<cleared>"), "{text:?}");
-        assert!(!text.contains("developers") && !text.contains('\u{1b}'), "{text:?}");
+        assert!(text.contains("| reading `libtorch\\u{1b}[2J.so` 0 s") && text.ends_with(CLEARED), "{text:?}");
+        assert!(!text.contains("developers") && !text.replace(CLEARED, "").contains('\u{1b}'), "{text:?}");
+    }
+
+    #[test]
+    fn lines_never_wrap() {
+        assert_eq!(line('-', "reading libtorch.so", 12, 20), "- reading lib 12 s");
+        assert_eq!(line('-', "reading", 3, 0), "-  3 s");
     }
 }

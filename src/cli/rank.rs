@@ -1,8 +1,9 @@
-//! `lockscope run` as the prefix of one rank of a job: it answers requests for looks at that rank, and asks for looks at the others.
+//! `lockscope run` as the prefix of one rank of a job: it answers requests for samples of that rank, and requests
+//! samples of the others.
 //!
-//! In: the folder of reports, and what the launcher has put into the environment. Out: digests in that folder, which `lockscope merge`
-//! joins. A rank that hangs is not ended before the others were looked at twice: with it the launcher ends them all. It looks at
-//! nothing itself, and never waits.
+//! In: the folder of reports, and the launcher's variables in the environment. Out: digests in that folder, which
+//! `lockscope merge` joins. A rank that hangs is not ended before the others were sampled twice, because the launcher
+//! ends them all with it. This module samples nothing itself, and never waits.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::job::{Look, Witness, distil, witnesses};
 use crate::launcher;
 use crate::report::Report;
 
-/// Between two looks into the folder.
+/// Between two reads of the folder.
 const TURN: Duration = Duration::from_secs(1);
 /// The same while answers are waited for.
 const SHORT_TURN: Duration = Duration::from_millis(200);
@@ -27,7 +28,7 @@ const FOR_FIRST: Duration = Duration::from_secs(15);
 /// Longest time that calls are counted for a second one: nobody waits for so long for answers.
 const FOR_SECOND: Duration = Duration::from_secs(60);
 
-/// A rank of a job, and the folder in which its job is asked.
+/// A rank of a job, and the folder for requests to its job.
 #[derive(Debug)]
 pub(super) struct Rank {
     folder: PathBuf,
@@ -41,8 +42,8 @@ pub(super) struct Rank {
     counting: Option<Counting>,
 }
 
-/// Calls that are counted for a request from its first round to its second. Another request takes its place: nobody knows of the calls that one
-/// saw whether they are those that the other has counted.
+/// Calls that are counted for a request from its first round to its second. Another request replaces it, since calls
+/// that one request saw may not be those that the other has counted.
 #[derive(Debug)]
 struct Counting {
     /// The request.
@@ -51,11 +52,11 @@ struct Counting {
     begun: Instant,
     /// Since when there is a second one to be answered.
     second: Option<Instant>,
-    /// What the first round is answered with if the look that is to settle who is counted comes to nothing.
+    /// The answer to the first round if the sample that settles the counted calls fails.
     first: Option<(Look, Vec<Witness>)>,
 }
 
-/// What a look at this rank says; nothing where it saw no rank.
+/// The sample of this rank; `None` if it saw no rank.
 fn told(request: &Request, report: &Report) -> Option<(Look, Vec<Witness>)> {
     let mut look = distil(report, request.round, request.seen());
     // Other ranks of the node are others' business.
@@ -64,7 +65,7 @@ fn told(request: &Request, report: &Report) -> Option<(Look, Vec<Witness>)> {
     (!look.members.is_empty()).then(|| (look, witnesses(report)))
 }
 
-/// What this rank has asked for.
+/// A request of this rank.
 #[derive(Debug)]
 struct Asked {
     id: String,
@@ -85,7 +86,7 @@ impl Rank {
         let variables: Vec<(String, String)> =
             std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
         let number = launcher::membership(&variables)?.rank;
-        // What was asked before it began is over.
+        // Requests from before its start are over.
         let before = requests(&folder, &BTreeSet::new());
         let answered = before.into_iter().map(|request| (request.id, request.round)).collect();
         Some(Rank { folder, number, answered, written: Vec::new(), next: Instant::now(), asked: None, counting: None })
@@ -93,7 +94,7 @@ impl Rank {
 
     /// A request that is to be answered now.
     pub(super) fn request(&mut self) -> Option<Request> {
-        // Whoever asked has gone away.
+        // The requester has gone away.
         self.counting.take_if(|counting| counting.begun.elapsed() >= FOR_SECOND);
         if let Some(counting) = &mut self.counting {
             counting.calls.sample();
@@ -113,7 +114,7 @@ impl Rank {
         if counting.is_some_and(is_short) { None } else { Some(request) }
     }
 
-    /// How long this rank may rest: calls that are counted are asked for now and then.
+    /// How long this rank may rest. Counted calls are checked now and then.
     pub(super) fn rest(&self) -> Duration {
         if self.are_counted() { SHORT_TURN / 2 } else { Duration::MAX }
     }
@@ -127,14 +128,14 @@ impl Rank {
         request.asks_nccl == Some(self.number)
     }
 
-    /// Of the processes of the command those that are ranks, and who works for these; all of them where none says so.
+    /// The command's processes that are ranks or helpers of ranks; all of them if none is a rank.
     pub(super) fn ranks_among(pids: Vec<i32>) -> Vec<i32> {
         let ranks: BTreeSet<i32> = live::ranks().into_iter().map(|rank| rank.pid).collect();
         let own: Vec<i32> = pids.iter().copied().filter(|pid| ranks.contains(pid)).collect();
         if own.is_empty() { pids } else { own }
     }
 
-    /// Answer with a look that was taken for it; nothing where it came to nothing.
+    /// Answer with a sample that was taken for it; nothing if that failed.
     pub(super) fn answer(&mut self, request: &Request, report: Option<&Report>) -> Result<(), CliError> {
         self.answered.insert((request.id.clone(), request.round));
         // The next one may wait already.
@@ -154,7 +155,7 @@ impl Rank {
                 let (id, begun) = (request.id.clone(), Instant::now());
                 let mut own = Counting { id, calls: Calls::default(), begun, second: None, first: None };
                 if own.calls.begin_with(&look) {
-                    // It is asked once more at once, and answers then.
+                    // The request comes again at once, and is answered then.
                     self.counting = Some(Counting { first: Some((look, witnesses)), ..own });
                     self.answered.remove(&(request.id.clone(), 1));
                     return Ok(());
@@ -179,7 +180,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Ask all ranks for two rounds, if it has not yet. Where somebody else has, that is enough.
+    /// Request two rounds from all ranks, unless it has done so, or another rank has.
     pub(super) fn ask(&mut self) -> Result<(), CliError> {
         if self.asked.is_some() {
             return Ok(());
@@ -202,7 +203,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Whether both rounds are complete; the second is asked for once the first is, or has taken long enough.
+    /// Whether both rounds are complete. The second is requested once the first is complete, or has taken long enough.
     pub(super) fn has_all_answers(&mut self) -> Result<bool, CliError> {
         let Some(asked) = &mut self.asked else { return Ok(true) };
         asked.answers.poll(&self.folder, &asked.id, asked.round);
@@ -258,7 +259,7 @@ mod tests {
         }
     }
 
-    /// What is counted for a request whose first look was good.
+    /// The counting for a request whose first sample succeeded.
     fn counting(id: &str) -> Counting {
         let first = Look { round: 1, partial: true, ..Look::default() }.named();
         let (id, begun) = (id.to_owned(), Instant::now());
@@ -279,7 +280,7 @@ mod tests {
         rank.answer(&Request::of("a-1", 1), None).expect("an answer");
         assert_eq!((answers(&rank), rank.counting.is_none()), (1, true));
         assert!(rank.answered.contains(&("a-1".to_owned(), 1)));
-        // Who has no look at all says nothing.
+        // A rank without any sample answers nothing.
         rank.answer(&Request::of("b-1", 1), None).expect("nothing");
         rank.counting = Some(counting("c-1"));
         rank.answer(&Request::of("c-1", 2), None).expect("nothing");

@@ -2,6 +2,7 @@
 //!
 //! In: files of the recorder, of one run or of many. Out: one report. A file that cannot be read is a gap.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +13,7 @@ use crate::image::Gap;
 use crate::limits;
 use crate::limits::forecast::MOST_FILES;
 use crate::recorder::library;
+use crate::recorder::orders::Orders;
 use crate::report::{Report, Severity, Verdict};
 use crate::verdict::explain;
 
@@ -28,8 +30,17 @@ pub(super) fn run(arguments: &RecordArguments, color: Color) -> Result<ExitCode,
     let destinations = output::destinations(&arguments.output)?;
     let suppressions = suppressions(arguments.suppressions.as_deref())?;
     limits::begin();
+    let files = files(&arguments.inputs)?;
+    let report = of_files(&files, &suppressions);
+    let is_bad = arguments.strict && is_bad(&report);
+    output::write(&Outcome::of(report), &destinations, &arguments.output, color)?;
+    Ok(ExitCode::from(u8::from(is_bad)))
+}
+
+/// The recorder's files among these files and folders.
+fn files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let mut files = Vec::new();
-    for input in &arguments.inputs {
+    for input in inputs {
         let failed = |error| CliError::new(format!("cannot read `{}`: {error}", input.display()));
         match std::fs::metadata(input).map_err(failed)?.is_dir() {
             true => add(input, &mut files).map_err(failed)?,
@@ -40,10 +51,32 @@ pub(super) fn run(arguments: &RecordArguments, color: Color) -> Result<ExitCode,
         return Err(CliError::new("there is no file of a recorder")
             .hint("`lockscope run --record --report-dir DIR -- COMMAND` keeps those of a command in DIR/orders"));
     }
-    let report = of_files(&files, &suppressions);
-    let is_bad = arguments.strict && is_bad(&report);
-    output::write(&Outcome { report, snapshot: None, remains: None }, &destinations, &arguments.output, color)?;
-    Ok(ExitCode::from(u8::from(is_bad)))
+    Ok(files)
+}
+
+/// Whether a recorder wrote a file, by how it begins.
+pub(super) fn is_recorders(path: &Path) -> bool {
+    let mut begin = [0; 16];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && Orders::is_one(&begin)
+}
+
+/// The recordings in these files and folders; an error if one of them cannot be read.
+pub(super) fn recordings(inputs: &[PathBuf]) -> Result<Vec<Recording>, CliError> {
+    limits::begin();
+    let read = |path: &PathBuf| {
+        Recording::read(path).map_err(|why| CliError::new(format!("cannot read `{}`: {why}", path.display())))
+    };
+    files(inputs)?.iter().take(MOST_FILES).map(read).collect()
+}
+
+/// The readable recordings of a folder.
+pub(super) fn recordings_of(folder: &Path) -> Vec<Recording> {
+    let mut files = Vec::new();
+    // The report at the end of the command has the others as gaps.
+    let _ = add(folder, &mut files);
+    limits::begin();
+    files.iter().take(MOST_FILES).filter_map(|path| Recording::read(path).ok()).collect()
 }
 
 /// Whether there is more than notes.
@@ -95,7 +128,7 @@ fn of_files(files: &[PathBuf], suppressions: &Suppressions) -> Report {
     }
     let help = explain(forecast::CODE).map(|explanation| explanation.help.clone()).unwrap_or_default();
     let mut report = forecast::report(&recordings, suppressions, &help);
-    // What was lost comes first: the last one always is there.
+    // Unreadable files come first: the last gap is in every report.
     report.gaps.splice(0..0, gaps);
     report
 }

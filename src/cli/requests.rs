@@ -1,8 +1,9 @@
-//! Requests for looks at the ranks of a job, as files in a folder that all of its nodes have.
+//! Requests for samples of the ranks of a job, as files in a folder that all of its nodes have.
 //!
-//! In: the folder. Out: [`Request`]s that somebody has written there, and the [`Answers`] to one. Files appear by their rename, so that no
-//! half of one is read, and are polled: a network's file systems tell of nothing, and have locks that hang. Who answers is
-//! `lockscope run` before each rank, since it may always look at its children; who asks looks at nothing.
+//! In: the folder. Out: [`Request`]s that other processes have written there, and the [`Answers`] to one. Files appear
+//! by their rename, so that no reader sees half of one. They are polled, because network file systems send no
+//! notifications, and have locks that hang. `lockscope run` in front of each rank answers, since it may always attach
+//! to its children. The requester samples nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -22,21 +23,21 @@ const NAME: (&str, &str) = ("ask-", ".request");
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.request";
 
-/// A round of looks that somebody asks for.
+/// A requested round of samples.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Request {
     schema: String,
-    /// What tells it from all others.
+    /// Its identity.
     pub(super) id: String,
     /// 1 or 2.
     pub(super) round: u8,
-    /// Looks of the first round that were there when it was written.
+    /// Samples of the first round that were there when it was written.
     #[serde(default)]
     saw: BTreeSet<String>,
     /// Or the name of a set of them, which has a file of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     saw_set: Option<String>,
-    /// The rank before which NCCL's RAS is asked.
+    /// The rank whose `run` queries NCCL's RAS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asks_nccl: Option<u32>,
 }
@@ -67,7 +68,7 @@ impl Request {
         (Request { saw: seen.names, saw_set: seen.set, asks_nccl, ..Request::of(id, 2) }, set)
     }
 
-    /// What who answers it has seen.
+    /// The samples that its answers may name.
     pub(super) fn seen(&self) -> Seen {
         Seen { names: self.saw.clone(), set: self.saw_set.clone() }
     }
@@ -92,7 +93,7 @@ impl Request {
 
     /// Nobody has to answer any more.
     pub(super) fn withdraw(&self, folder: &Path) {
-        // What another has removed is gone as well.
+        // A file that another process has removed is gone, too.
         let _ = fs::remove_file(folder.join(self.file()));
     }
 
@@ -114,7 +115,7 @@ fn names(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.flatten().map(|entry| entry.path());
     let wanted = paths.filter(|path| path.file_name().is_some_and(|name| is_wanted(&name.to_string_lossy())));
-    // To open a FIFO would wait for whoever opens its other end.
+    // Opening a FIFO would wait until its other end is opened.
     let wanted = wanted.filter(|path| path.is_file());
     let mut all: Vec<PathBuf> =
         wanted.bounded(MOST_FILES, || format!("the folder `{}`", folder.display()), "files").collect();
@@ -131,7 +132,8 @@ pub(super) fn requests(folder: &Path, known: &BTreeSet<(String, u8)>) -> Vec<Req
     all
 }
 
-/// Answer a request with the look at the ranks of this node or process, and with what witnesses said meanwhile; the file.
+/// Answer a request with the sample of the ranks of this node or process, and with what witnesses said meanwhile; the
+/// file.
 pub(super) fn answer(
     folder: &Path,
     request: &Request,
@@ -164,18 +166,18 @@ impl Answers {
         self.files.values().flatten().flat_map(Digest::looks)
     }
 
-    /// Names of the looks.
+    /// Names of the samples.
     pub(super) fn names(&self) -> BTreeSet<String> {
         self.looks().map(|look| look.id.clone()).collect()
     }
 
-    /// How many ranks have been looked at.
+    /// How many ranks have been sampled.
     pub(super) fn ranks(&self) -> usize {
         let members = self.looks().flat_map(|look| &look.members);
         members.filter_map(|member| member.identity.rank).collect::<BTreeSet<u32>>().len()
     }
 
-    /// Whether all ranks have been looked at, by what they say of the size of their job.
+    /// Whether all ranks have been sampled, by what they say of the size of their job.
     pub(super) fn are_complete(&self) -> bool {
         let members = self.looks().flat_map(|look| &look.members);
         let size = members.filter_map(|member| member.identity.size).max();

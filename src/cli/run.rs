@@ -1,54 +1,23 @@
 //! `lockscope run -- COMMAND`: runs it, and ends it with a report when it hangs.
 //!
-//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::hang_report`] tells of. Signals to
-//! lockscope go on to the command.
+//! In: its arguments. Out: the command's own exit status, or 124 after a hang. A run is [`Session`]'s; with `--provoke` there are
+//! several, which [`provoke`] decides on.
 
-use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::hang_report::{HangReporter, Watched};
-use super::rank::Rank;
-use super::{CliError, Color, OnHang, Record, RunArguments, output, record};
-use crate::forecast::Suppressions;
-use crate::image::live;
-use crate::recorder::library;
+use super::hang_report::HangReporter;
+use super::session::{PASSED_ON, Session, named, not_started, unwatched};
+use super::{CliError, Color, RunArguments, output, provoke};
 use crate::render;
 use crate::run::children;
-use crate::run::family::Family;
-use crate::run::gpu_dump::GpuDumps;
-use crate::run::lookers::{Lookers, Supervisor};
-use crate::run::{Event, LookError, Next, Purpose, Reason, Wanted, Watch};
 
-/// timeout(1): it was ended; lockscope itself failed.
-const ENDED: u8 = 124;
+/// timeout(1): lockscope itself failed.
 pub(super) const FAILED: u8 = 125;
-/// `--record=strict`: the command ended well, and could deadlock.
-const COULD_DEADLOCK: u8 = 1;
-
-/// Longest time that a rank which hangs is kept for the looks at the others; and one whose time is over.
-const FOR_RANKS: Duration = Duration::from_secs(30);
-const OUT_OF_TIME: Duration = Duration::from_secs(10);
-/// Between two looks for answers.
-const BETWEEN_ANSWERS: Duration = Duration::from_millis(200);
-
-/// Signals that are passed on.
-const PASSED_ON: [Signal; 9] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-    Signal::SIGTSTP,
-    Signal::SIGCONT,
-];
 
 pub(super) fn run(arguments: &RunArguments, color: Color) -> ExitCode {
     match watched(arguments, color) {
@@ -62,355 +31,40 @@ pub(super) fn run(arguments: &RunArguments, color: Color) -> ExitCode {
 
 fn watched(arguments: &RunArguments, color: Color) -> Result<u8, CliError> {
     // The outer one watches everything below it.
-    if std::env::var_os(children::MARK).is_some() {
+    if let Some(outer) = children::outer_supervisor() {
+        if has_options(arguments) {
+            let name = named(arguments);
+            output::say(&render::escape(&format!(
+                "lockscope: process {outer}, another `lockscope run`, watches {name} already: the options of this one have no effect"
+            )));
+        }
         let error = children::become_it(&arguments.command);
         return Ok(not_started(arguments, &error));
     }
     let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32, color)?;
     reporter.remove_stale_junit();
-    let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
-    let gpu_cores = gpu_cores(arguments);
-    let mut variables = gpu_cores.as_ref().map(GpuDumps::variables).unwrap_or_default();
-    let recording = Recording::prepare(arguments, &mut variables)?;
-    let family = match Family::start(&arguments.command, reporter.directory(), &variables, before) {
-        Ok(family) => family,
-        Err(error) => return Ok(not_started(arguments, &error)),
+    let (signals, before) = match block() {
+        Ok(signals) => signals,
+        Err(Errno::EMFILE | Errno::ENFILE) => return Ok(unwatched(arguments)),
+        Err(error) => return Err(CliError::new(format!("cannot wait for signals: {error}"))),
     };
-    if let Err(error) = live::may_attach(family.pid()) {
-        output::say(&format!(
-            "lockscope: a hang can be ended by --timeout or --hang-after only, without a report: {error}"
-        ));
-    }
-    let folder = gpu_cores.as_ref().map(|cores| cores.folder().to_path_buf());
-    let watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits()).with_gpu_cores(folder);
-    let watched = Watched::command(named(arguments));
-    let rank = Rank::here(reporter.directory());
-    let run = Run {
-        arguments,
-        rank,
-        reporter,
-        watched,
-        family,
-        signals,
-        watch,
-        held: None,
-        told: false,
-        kill_at: None,
-        gpu_cores,
-        recording,
-    };
-    Ok(run.until_it_ends())
-}
-
-/// A command that runs, with all that watches over it.
-struct Run<'a> {
-    arguments: &'a RunArguments,
-    /// The command is a rank of a job, whose digests go where the reports go.
-    rank: Option<Rank>,
-    reporter: HangReporter,
-    watched: Watched,
-    family: Family,
-    signals: SignalFd,
-    watch: Watch,
-    /// A SIGTERM that goes on to the command after the last look, since when, and whether the terminal sent it.
-    held: Option<(Instant, bool)>,
-    /// A hang was told, and the user wants it to go on.
-    told: bool,
-    /// When the command is killed.
-    kill_at: Option<Instant>,
-    /// Where drivers write cores of GPUs.
-    gpu_cores: Option<GpuDumps>,
-    recording: Option<Recording>,
-}
-
-/// Where the recorder writes.
-struct Recording {
-    folder: PathBuf,
-    suppressions: Suppressions,
-    /// Nobody asked for the files.
-    _temporary: Option<tempfile::TempDir>,
-}
-
-impl Recording {
-    /// Have the command recorded, where that is wanted.
-    fn prepare(
-        arguments: &RunArguments,
-        variables: &mut Vec<(&'static str, OsString)>,
-    ) -> Result<Option<Recording>, CliError> {
-        if arguments.record.is_none() {
-            return Ok(None);
-        }
-        if let Some(program) = arguments.command.first() {
-            library::may_record(program).map_err(|error| CliError::new(error.to_string()))?;
-            if let Some(why) = library::why_not_seen(program) {
-                let name = program.display();
-                output::say(&render::escape(&format!("lockscope: nothing of `{name}` will be recorded: {why}")));
-            }
-        }
-        let suppressions = record::suppressions(arguments.suppressions.as_deref())?;
-        variables.push((library::PRELOAD, library::preload().map_err(|error| CliError::new(error.to_string()))?));
-        let failed = |error| CliError::new(format!("cannot make a folder for the recorder: {error}"));
-        let (folder, temporary) = match &arguments.reports.report_dir {
-            Some(directory) => (directory.join("orders"), None),
-            None => {
-                let folder = tempfile::Builder::new().prefix("lockscope-orders-").tempdir().map_err(failed)?;
-                (folder.path().to_path_buf(), Some(folder))
-            }
-        };
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        let folder = folder.canonicalize().map_err(failed)?;
-        variables.push((library::FOLDER, folder.clone().into_os_string()));
-        Ok(Some(Recording { folder, suppressions, _temporary: temporary }))
+    let session = Session { arguments, reporter, signals, before };
+    match &arguments.provoke {
+        Some(given) => provoke::run(&session, given.as_deref()),
+        None => Ok(session.run_once(None)?.status),
     }
 }
 
-/// Where cores of GPUs are to be written, where they are wanted and can be had.
-fn gpu_cores(arguments: &RunArguments) -> Option<GpuDumps> {
-    // What goes on must keep its context.
-    if !arguments.gpu_core || arguments.on_hang == OnHang::Report {
-        return None;
-    }
-    GpuDumps::prepare()
-        .map_err(|why| output::say(&format!("lockscope: no core of the GPU will be written: {why}")))
-        .ok()
-}
-
-impl Run<'_> {
-    /// The status to end with.
-    fn until_it_ends(mut self) -> u8 {
-        loop {
-            if let Some(status) = self.reap() {
-                guarded(|| self.tell_of_kernel_errors());
-                return self.tell_of_orders(status);
-            }
-            if let Some(status) = self.kill_if_due() {
-                return status;
-            }
-            self.answer_others();
-            let ended = match (self.held.is_some(), self.told) {
-                // Whoever runs the tests gives up: this is the last time to look.
-                (true, _) => {
-                    self.last_look_from_outside();
-                    None
-                }
-                (false, true) => None,
-                (false, false) => self.watch.wanted().and_then(|wanted| self.follow(wanted)),
-            };
-            if let Some(status) = ended {
-                return status;
-            }
-            let rest = self.rank.as_ref().map_or(Duration::MAX, Rank::rest);
-            self.tend(self.watch.rest().min(rest));
-        }
-    }
-
-    /// Look at the rank for whoever asks, if somebody does.
-    fn answer_others(&mut self) {
-        let Some(request) = self.rank.as_mut().and_then(Rank::request) else { return };
-        let asks = self.rank.as_ref().is_some_and(|rank| rank.asks_nccl(&request));
-        let mut wanted = self.watch.for_others(asks);
-        wanted.pids = Rank::ranks_among(wanted.pids);
-        let (look, _) = self.look(&wanted);
-        let Some(rank) = &mut self.rank else { return };
-        if let Err(error) = rank.answer(&request, look.as_ref().ok().map(|outcome| &outcome.report)) {
-            output::say(&error.to_string());
-        }
-    }
-
-    /// Have all ranks of the job looked at twice before anything of it is ended.
-    fn gather_ranks(&mut self, longest: Duration) {
-        let begin = Instant::now();
-        let Some(Ok(())) = self.rank.as_mut().map(Rank::ask) else { return };
-        loop {
-            self.answer_others();
-            let is_over = self.rank.as_mut().is_none_or(|rank| rank.has_all_answers().unwrap_or(true));
-            // Whoever ends it from outside waits for nothing.
-            if is_over || begin.elapsed() >= longest || self.held.is_some() || self.is_over() {
-                break;
-            }
-            if self.useless().is_some() {
-                break;
-            }
-            self.tend(BETWEEN_ANSWERS);
-        }
-        if let Some(rank) = &mut self.rank {
-            let count = rank.close();
-            let ranks = if count == 1 { "1 rank was".to_owned() } else { format!("{count} ranks were") };
-            let folder = rank.folder().display().to_string();
-            let line = format!("lockscope: {ranks} looked at twice: `lockscope merge {folder}` tells of the job");
-            output::say(&render::escape(&line));
-        }
-    }
-
-    /// Whether drivers were asked for cores of GPUs, which ends the command.
-    fn asked_for_gpu_cores(&self) -> bool {
-        self.gpu_cores.as_ref().is_some_and(GpuDumps::were_asked_for)
-    }
-
-    /// Say which kernels failed, where drivers wrote cores unasked and ended the command for that.
-    fn tell_of_kernel_errors(&self) {
-        let errors = self.gpu_cores.as_ref().map(GpuDumps::errors).unwrap_or_default();
-        for error in errors {
-            output::say(&render::escape(&format!("lockscope: {error}")));
-        }
-    }
-
-    /// Say which orders of locks could deadlock in a command that has ended; the status to end with.
-    fn tell_of_orders(&self, status: u8) -> u8 {
-        let Some(recording) = &self.recording else { return status };
-        let mut is_bad = false;
-        guarded(|| {
-            if let Some(report) = record::of_folder(&recording.folder, &recording.suppressions) {
-                is_bad = record::is_bad(&report);
-                self.reporter.report_orders(&self.watched, &report);
-            }
-        });
-        let is_strict = self.arguments.record == Some(Record::Strict);
-        if is_bad && is_strict && status == 0 { COULD_DEADLOCK } else { status }
-    }
-
-    /// Look, and do what follows; the status to end with.
-    fn follow(&mut self, mut wanted: Wanted) -> Option<u8> {
-        loop {
-            let (look, cost) = self.look(&wanted);
-            // It may have ended by itself while it was looked at; not so where the driver has ended it for its core.
-            if !self.asked_for_gpu_cores()
-                && let Some(status) = self.reap()
-            {
-                return Some(status);
-            }
-            if let (Purpose::Routine, Err(error)) = (wanted.purpose, &look)
-                && self.family.lookers().is_news(error)
-            {
-                self.tell(error);
-            }
-            let event = match self.watch.looked(wanted, cost, look) {
-                Next::Look(next) => {
-                    wanted = next;
-                    continue;
-                }
-                Next::Event(event) => event,
-            };
-            match event {
-                Event::Nothing => {}
-                Event::Beside(report) => guarded(|| self.reporter.report_partial_hang(&self.watched, &report)),
-                Event::Over(reason, look) => {
-                    self.gather_ranks(if reason == Reason::Timeout { OUT_OF_TIME } else { FOR_RANKS });
-                    guarded(|| self.reporter.report_hang(&self.watched, reason, &look));
-                    if self.arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
-                        self.told = true;
-                        return None;
-                    }
-                    // Its calls of CUDA fail from now on: it must not go on with that.
-                    if self.asked_for_gpu_cores() {
-                        self.family.end(Signal::SIGKILL, Duration::ZERO);
-                        return Some(ENDED);
-                    }
-                    self.family.end(self.arguments.signal, self.arguments.kill_after.unwrap_or(children::GRACE));
-                    return Some(ENDED);
-                }
-            }
-            return None;
-        }
-    }
-
-    fn last_look_from_outside(&mut self) {
-        let wanted = self.watch.last_from_outside();
-        let (look, _) = self.look(&wanted);
-        let Some((_, by_terminal)) = self.held.take() else { return };
-        if !matches!(self.family.reap(), Ok(Some(_))) {
-            guarded(|| self.reporter.report_end_from_outside(&self.watched, &look));
-        }
-        pass_on(&self.family, Signal::SIGTERM, by_terminal);
-    }
-
-    /// The command's own status, once it has ended.
-    fn reap(&mut self) -> Option<u8> {
-        self.family.reap().unwrap_or_else(|error| {
-            self.tell(&error);
-            None
-        })
-    }
-
-    fn kill_if_due(&mut self) -> Option<u8> {
-        self.kill_at.filter(|time| Instant::now() >= *time)?;
-        self.family.end(Signal::SIGKILL, Duration::ZERO);
-        Some(self.reap().unwrap_or(ENDED))
-    }
-}
-
-/// Limits and signals hold while a look is taken.
-impl Supervisor for Run<'_> {
-    fn lookers(&mut self) -> &mut Lookers {
-        self.family.lookers()
-    }
-
-    /// Wait, and pass signals on as they come. The first SIGTERM waits for a look, another one does not.
-    fn tend(&mut self, within: Duration) {
-        self.family.wait(&[self.signals.as_fd()], within);
-        for (signal, by_terminal) in arrived(&self.signals) {
-            if signal == Signal::SIGTERM && self.held.is_none() {
-                self.held = Some((Instant::now(), by_terminal));
-                let after = self.arguments.kill_after.map(|time| Instant::now() + time);
-                self.kill_at = self.kill_at.or(after);
-            } else {
-                pass_on(&self.family, signal, by_terminal);
-            }
-        }
-    }
-
-    fn useless(&mut self) -> Option<LookError> {
-        // The driver has ended it for its core, and the look goes on.
-        if self.asked_for_gpu_cores() {
-            return None;
-        }
-        match self.family.reap() {
-            Ok(None) => None,
-            Ok(Some(_)) => Some(LookError::Told("it has ended".into())),
-            Err(error) => Some(error),
-        }
-    }
-
-    fn is_hurried(&self) -> bool {
-        self.held.is_some() || self.watch.is_out_of_time()
-    }
-
-    fn is_over(&self) -> bool {
-        self.kill_at.is_some_and(|time| Instant::now() >= time)
-    }
-
-    fn lost(&mut self, error: LookError) -> LookError {
-        self.family.lost_looker(error)
-    }
-
-    fn tell(&mut self, error: &LookError) {
-        output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
-    }
-}
-
-/// A mistake in telling is no reason to end what is watched.
-fn guarded(tell: impl FnOnce()) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)).is_err() {
-        output::say("lockscope: the report could not be made (a mistake in lockscope)");
-    }
-}
-
-fn not_started(arguments: &RunArguments, error: &std::io::Error) -> u8 {
-    output::say(&CliError::new(format!("cannot run {}: {error}", named(arguments))).to_string());
-    children::failure(error)
-}
-
-/// "`make`".
-fn named(arguments: &RunArguments) -> String {
-    format!("`{}`", arguments.command.first().map(|word| word.to_string_lossy()).unwrap_or_default())
-}
-
-/// Send a signal on, and stop with the command where it is to stop: a shell waits for that.
-fn pass_on(family: &Family, signal: Signal, by_terminal: bool) {
-    family.forward(signal, by_terminal);
-    if signal == Signal::SIGTSTP {
-        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
-    }
+/// Whether there is an option that only the outermost `run` can honour.
+fn has_options(arguments: &RunArguments) -> bool {
+    let given = std::env::var_os(children::REPORT_DIRECTORY).map(PathBuf::from);
+    let limits = &arguments.limits;
+    limits.timeout.is_some()
+        || limits.hang_after.is_some()
+        || arguments.reports.junit.is_some()
+        || arguments.record.is_some()
+        || arguments.provoke.is_some()
+        || arguments.reports.report_dir != given
 }
 
 /// Signals arrive at a descriptor from now on; and what was blocked before.
@@ -420,19 +74,4 @@ fn block() -> nix::Result<(SignalFd, SigSet)> {
     let before = SigSet::thread_get_mask()?;
     set.thread_block()?;
     Ok((SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?, before))
-}
-
-/// The signals that have come, each with whether the terminal sent it.
-fn arrived(signals: &SignalFd) -> Vec<(Signal, bool)> {
-    /// From the kernel, as at Ctrl-C (asm-generic/siginfo.h).
-    const SI_KERNEL: i32 = 0x80;
-    let mut all = Vec::new();
-    while let Ok(Some(one)) = signals.read_signal() {
-        if let Ok(signal) = Signal::try_from(one.ssi_signo as i32)
-            && signal != Signal::SIGCHLD
-        {
-            all.push((signal, one.ssi_code == SI_KERNEL));
-        }
-    }
-    all
 }

@@ -1,4 +1,4 @@
-//! `lockscope snapshot`: write down what there is to know of running processes.
+//! `lockscope snapshot`: saves everything that `lockscope core` needs to analyse running processes elsewhere.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     let options = AttachOptions {
         tree: arguments.tree,
         follow: !arguments.no_tree,
+        offspring: !arguments.no_tree,
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
         locals: arguments.locals,

@@ -1,8 +1,8 @@
 //! Ranks of PyTorch that no launcher's variable names, for `lockscope job`: those of `torch.multiprocessing.spawn` and of programs that start
 //! processes by themselves.
 //!
-//! In: what was asked for. Out: processes that may be such ranks, and after a look those that are: which rank one is, is read from its
-//! memory.
+//! In: the arguments. Out: processes that may be such ranks, and after a sample those that are. A process's memory says
+//! which rank it is.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::image::live;
 use crate::job::Look;
 use crate::report::Report;
 
-/// The processes that are looked at; none where they are not asked for.
+/// The processes to sample; none if the arguments exclude them.
 pub(super) fn candidates(arguments: &JobArguments) -> Vec<i32> {
     // A job without a launcher has no name.
     if !matches!(arguments.engine, Engine::Auto | Engine::Torchrun) || arguments.job.is_some() {
@@ -22,12 +22,12 @@ pub(super) fn candidates(arguments: &JobArguments) -> Vec<i32> {
     match arguments.pid {
         Some(pid) if !all.contains(&pid) => Vec::new(),
         Some(pid) if arguments.alone => vec![pid],
-        // Of several jobs on this node those are left in peace that are not meant.
+        // If there are several jobs on this node, those that the user did not choose are left alone.
         pid => live::together(all, pid, None),
     }
 }
 
-/// The look at the ranks of the job that is meant alone: those that one process has started.
+/// The sample, reduced to the ranks of the chosen job: those that one process has started.
 pub(super) fn only_one(arguments: &JobArguments, mut look: Look, report: &Report) -> Result<Look, CliError> {
     look.members.retain(|member| member.identity.rank.is_some());
     let parent = |pid: i32| report.processes.iter().find(|process| process.pid == pid).and_then(|one| one.parent);

@@ -1,8 +1,8 @@
 //! The end of a test that hangs: inside of its process, where that still runs code of its own, else with the process.
 //!
-//! In: what was found, and what the runner has told ([`Runner`]). Out: words in the file that it shares, and a signal, upon which its
-//! handler raises in the main thread. Whether the test has ended then, the runner says; the monitor waits for that. It looks at
-//! nothing, and ends no process.
+//! In: the findings, and the runner's abilities ([`Runner`]). Out: words in the file that it shares, and a signal, upon
+//! which its handler raises in the main thread. Whether the test has ended then, the runner says; the monitor waits for
+//! that. It samples nothing, and ends no process.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ const UNTIL_PROCESS_WHEN_BUSY: Duration = Duration::from_secs(20);
 /// block leaves.
 const UNTIL_AGAIN: Duration = Duration::from_millis(400);
 
-/// Of the names of the tests that were to run: those of 100,000.
+/// The longest plan of tests that is read: the names of 100,000.
 const LONGEST_PLAN: u64 = 32 << 20;
 
 /// The files that the runner shares.
@@ -57,7 +57,7 @@ impl Shared {
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(words.to_string().as_bytes())).ok()
     }
 
-    /// Ask to save the coverage; whether there is somebody to ask.
+    /// Request to save the coverage; returns whether the runner can.
     pub(super) fn ask_for_coverage(&mut self) -> bool {
         self.coverage.as_mut().is_some_and(|pipe| pipe.write_all(b"s").is_ok())
     }
@@ -111,7 +111,7 @@ impl Interrupting {
             return true;
         }
         let since = |(tid, now): (i32, Duration)| now.saturating_sub(before.get(&tid).copied().unwrap_or_default());
-        // Whoever has the GIL may be the one who waits.
+        // The GIL's holder may be the thread that waits for a processor.
         let waited = waited_for_processors(self.pid).into_iter().map(since).max().unwrap_or_default();
         elapsed < (UNTIL_PROCESS + waited).min(UNTIL_PROCESS_WHEN_BUSY)
     }

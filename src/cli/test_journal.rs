@@ -1,8 +1,8 @@
-//! What a test runner says at its end, in the place of one that was ended: failures, a summary, which tests did not run, and which
-//! have failed for its next run.
+//! The final report of a test runner that was ended: failures, a summary, and the tests that did not run. It also notes
+//! the failures for the runner's next run.
 //!
-//! In: the results so far, the test that hangs, the tests that were to run. Out: text, and the file of pytest's `--lf`. It looks at
-//! nothing and ends nothing.
+//! In: the results so far, the test that hangs, the tests that were to run. Out: text, and the file of pytest's `--lf`.
+//! It samples nothing and ends nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use crate::render::junit::{TestOutcome, TestResult};
 
 /// Tests that did not run, by name.
 const MOST_NAMED: usize = 20;
-/// Of the file with the failures of earlier runs; what is longer is written anew.
+/// The longest file with the failures of earlier runs that is read. A longer one is written anew.
 const LONGEST_LAST_FAILED: u64 = 32 << 20;
 const WIDTH: usize = 80;
 
@@ -27,7 +27,7 @@ pub(super) struct Journal<'j> {
     /// The test that hangs; none where it was between tests.
     pub(super) hung: Option<&'j str>,
     pub(super) headline: &'j str,
-    /// What the test had printed.
+    /// The captured output of the test.
     pub(super) captured: &'j str,
     pub(super) plan: &'j [String],
     pub(super) time: Duration,

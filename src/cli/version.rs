@@ -19,7 +19,7 @@ macro_rules! long {
     };
 }
 
-/// What `--version` prints; `-V` prints the version alone.
+/// The output of `--version`; `-V` prints the version alone.
 pub(super) const LONG: &str = match (cfg!(target_env = "musl"), cfg!(target_feature = "crt-static")) {
     (true, true) => long!("musl, static"),
     (true, false) => long!("musl, dynamic"),

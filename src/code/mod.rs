@@ -1,24 +1,27 @@
-//! Machine code, read in a straight line: which calls a function makes before a place, and with which arguments.
+//! Machine code: which calls a function makes, with which arguments, and which paths lead past them.
 //!
 //! In: a frame with its registers, or a function with the arguments of a call, and the memory of its process. Out:
-//! [`CallSite`]s in order of address. Branches are not followed, so what comes of it is an inference and never exact.
-//! It knows no lock and no library; those who ask do.
+//! [`CallSite`]s in order of address, and answers about paths. Results are inferences, never exact.
+//! It knows no lock and no library; its callers do.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod onwards;
 mod parameters;
+mod paths;
 mod thread_storage;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(crate) use onwards::Value;
+pub(crate) use paths::Goal;
 
 use crate::arch::instructions::{Effect, Flow, Place, Target};
 use crate::arch::{Architecture, Register, RegisterSet};
 use crate::image::{Addr, MemoryExt, ProcessImage};
-use crate::limits::code::{FIRST_BYTES, LARGEST_FUNCTION};
+use crate::limits::code::LARGEST_FUNCTION;
 use crate::symbols::{Symbols, base_symbol};
 use crate::unwind::NativeFrame;
 
@@ -26,7 +29,7 @@ use crate::unwind::NativeFrame;
 /// has memory there.
 const IMAGINED_STACK: u64 = 0x7ff0_0000_0000_0000;
 
-/// What is known of the first arguments of a call.
+/// The known values of a call's first arguments.
 pub(crate) type Arguments = [Option<u64>; 4];
 
 /// One call instruction.
@@ -42,6 +45,15 @@ pub(crate) struct CallSite {
     pub arguments: Arguments,
 }
 
+/// The calls and the writes of one function, in order of address.
+#[derive(Debug, Default)]
+pub(crate) struct CallsAndWrites {
+    /// Its calls.
+    pub calls: Vec<CallSite>,
+    /// Where it writes to memory, and to what address, if that is known.
+    pub writes: Vec<(Addr, Addr)>,
+}
+
 /// Reads the code of one process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Code<'a> {
@@ -55,39 +67,69 @@ impl<'a> Code<'a> {
         Code { image, symbols }
     }
 
-    /// The calls that the function of `frame` makes before `frame.lookup`, in order of address. Empty when the function
-    /// is unknown, too large or not readable, or when the frame's registers show that it came there on another way. `thread_pointer` is what `pthread_self` gives in that thread.
+    /// The calls that the function of `frame` makes before `frame.lookup`, in order of address. Empty when the function is unknown,
+    /// too large or not readable, or when the frame's registers show that it came there on another path. `thread_pointer` is what
+    /// `pthread_self` gives in that thread.
     pub(crate) fn calls_before(&self, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Vec<CallSite> {
-        let Some(start) = self.symbols.function_start(frame.lookup) else { return Vec::new() };
-        let length = frame.lookup - start;
-        if length == 0 || length > LARGEST_FUNCTION {
-            return Vec::new();
-        }
-        // The call that the frame itself is in ends at or behind `lookup`: it is not before it.
-        self.read(start, length as usize, RegisterState::of_frame(self.image.architecture, frame, thread_pointer))
+        let mut sites = self.read_around(frame, thread_pointer).calls;
+        sites.retain(|site| site.at < frame.lookup);
+        sites
     }
 
-    /// The calls of a whole function that was called with these arguments and has returned, up to its first return.
-    pub(crate) fn calls_of(&self, function: Addr, arguments: Arguments, thread_pointer: Option<Addr>) -> Vec<CallSite> {
-        self.read(function, FIRST_BYTES, RegisterState::of_call(self.image.architecture, arguments, thread_pointer))
+    /// All calls of the function of `frame` but the one that the frame is in, and its writes; else the same as
+    /// [`Code::calls_before`].
+    pub(crate) fn read_around(&self, frame: &NativeFrame, thread_pointer: Option<Addr>) -> CallsAndWrites {
+        let Some(start) = self.symbols.function_start(frame.lookup) else { return CallsAndWrites::default() };
+        let length = frame.lookup - start;
+        if length == 0 || length > LARGEST_FUNCTION {
+            return CallsAndWrites::default();
+        }
+        let length = self.length(frame.lookup, length);
+        let values = RegisterState::of_frame(self.image.architecture, frame, thread_pointer);
+        self.read(start, length, Some(frame.lookup), values)
+    }
+
+    /// The calls of a function that was called with these arguments and has returned, within its first `length` bytes.
+    pub(crate) fn calls_of(
+        &self,
+        function: Addr,
+        length: usize,
+        arguments: Arguments,
+        thread_pointer: Option<Addr>,
+    ) -> Vec<CallSite> {
+        let length = self.length(function, 0).min(length);
+        self.read(function, length, None, RegisterState::of_call(self.image.architecture, arguments, thread_pointer))
+            .calls
+    }
+
+    /// How many bytes of the function that covers `within` are read: as many as its symbol says, if these are more than `least`.
+    fn length(&self, within: Addr, least: u64) -> usize {
+        let size = self.symbols.function(within).map(|symbol| symbol.size).filter(|size| *size > least);
+        size.unwrap_or(LARGEST_FUNCTION).min(LARGEST_FUNCTION) as usize
     }
 
     /// All calls of the function that covers `within`, in order of address, without their arguments.
     pub(crate) fn calls_in(&self, within: Addr) -> Vec<CallSite> {
         let Some(start) = self.symbols.function_start(within) else { return Vec::new() };
         let size = self.symbols.function(within).map(|symbol| symbol.size).filter(|size| *size > 0);
-        let mut code = vec![0; size.unwrap_or(LARGEST_FUNCTION).min(LARGEST_FUNCTION) as usize];
+        let mut code = vec![0; self.length(within, 0)];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
         let mut sites = Vec::new();
         for instruction in self.image.architecture.decoder(code.get(..read).unwrap_or_default(), start) {
+            let called = match instruction.flow {
+                Flow::Call(target) => Some(target),
+                // A call in place of a return.
+                Flow::Jump(target) => Some(target).filter(|target| self.is_last_call(*target, start)),
+                _ => None,
+            };
+            if let Some(target) = called {
+                let (target, function) = self.called(target);
+                sites.push(CallSite { at: instruction.address, target, function, arguments: Arguments::default() });
+            }
             // Behind a jump that leads nowhere further the next function may begin.
             let ends = matches!(instruction.flow, Flow::Return | Flow::Jump(_));
             if size.is_none() && ends && self.symbols.function_start(instruction.next) != Some(start) {
                 break;
-            }
-            if let Flow::Call(target) = instruction.flow {
-                let (target, function) = self.called(target);
-                sites.push(CallSite { at: instruction.address, target, function, arguments: Arguments::default() });
             }
         }
         sites
@@ -107,104 +149,92 @@ impl<'a> Code<'a> {
         })
     }
 
-    /// Whether the code at `from` can come to `to` within the function that covers both, following all branches. Calls
-    /// of functions that never return end a way.
-    pub(crate) fn reaches(&self, from: Addr, to: Addr) -> bool {
-        self.way(from, to) == Some(true)
-    }
-
-    /// Whether no way leads from the code at `from` to `to`, as between two branches of an `if`: all were followed to their ends.
-    pub(crate) fn is_elsewhere(&self, from: Addr, to: Addr) -> bool {
-        self.way(from, to) == Some(false)
-    }
-
-    /// Whether a way leads from `from` to `to`; `None` where one ends in what can't be followed, a jump through a table.
-    fn way(&self, from: Addr, to: Addr) -> Option<bool> {
-        let start = self.symbols.function_start(to).filter(|start| *start <= from && from <= to)?;
-        let mut code = vec![0; LARGEST_FUNCTION as usize];
-        let read = self.image.memory.read(start, &mut code).ok()?;
-        let mut seen = HashSet::new();
-        let mut ahead = vec![from];
-        let mut is_known = true;
-        while let Some(mut at) = ahead.pop() {
-            while seen.insert(at) {
-                let bytes = code.get((at - start) as usize..read).unwrap_or_default();
-                let Some(instruction) = self.image.architecture.decoder(bytes, at).next() else {
-                    is_known = false;
-                    break;
-                };
-                let next = instruction.next;
-                if at <= to && to < next {
-                    return Some(true);
-                }
-                match instruction.flow {
-                    Flow::Next => at = next,
-                    Flow::Call(target) if self.returns(target) => at = next,
-                    Flow::Branch(branch) => {
-                        ahead.push(branch);
-                        at = next;
-                    }
-                    Flow::Jump(jump) if self.is_last_call(jump, start) => break,
-                    Flow::Jump(Target::Code(branch)) => at = branch,
-                    Flow::Call(_) | Flow::Return | Flow::Trap => break,
-                    _ => {
-                        is_known = false;
-                        break;
-                    }
-                }
-            }
-        }
-        is_known.then_some(false)
-    }
-
-    /// Whether a jump in the function at `start` goes into another one, which returns to its caller. What compilers move out
-    /// of a function as hardly ever used is a part of it.
-    fn is_last_call(&self, jump: Target, start: Addr) -> bool {
-        let outside = match jump {
-            Target::Code(to) => self.symbols.function_start(to) != Some(start),
-            Target::Slot(_) => true,
-            Target::Register(_) | Target::Unknown => false,
-        };
-        let (_, name) = if outside { self.called(jump) } else { (None, None) };
-        name.is_some_and(|name| !name.contains(".cold"))
-    }
-
-    /// Whether the function that is called ever returns.
-    fn returns(&self, call: Target) -> bool {
-        const NEVER: [&str; 6] = ["exit", "Exit", "abort", "pthread_exit", "stack_chk_fail", "assert_fail"];
-        let (_, name) = self.called(call);
-        !name.is_some_and(|name| NEVER.contains(&base_symbol(&name)))
-    }
-
-    fn read(&self, start: Addr, length: usize, mut values: RegisterState) -> Vec<CallSite> {
+    /// The calls and writes in the code at `start`, up to the end of its function, as far as arguments and addresses
+    /// are known. Where paths meet, a register is known if all paths from further up agree. There is no result where
+    /// the registers of a frame, which stands at `place`, show that it came there on another path.
+    fn read(&self, start: Addr, length: usize, place: Option<Addr>, mut values: RegisterState) -> CallsAndWrites {
         let mut code = vec![0; length];
-        let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
+        let Ok(read) = self.image.memory.read(start, &mut code) else { return CallsAndWrites::default() };
         code.truncate(read);
-        let mut sites = Vec::new();
         let architecture = self.image.architecture;
+        let loops = self.loops(&code, start);
+        let unknown = values.at_unknown_place();
+        // The known state at the targets of branches from further up.
+        let mut branches: BTreeMap<Addr, RegisterState> = BTreeMap::new();
+        let mut has_ended = false;
+        let mut found = CallsAndWrites::default();
         let mut decoder = architecture.decoder(&code, start);
         while let Some(instruction) = decoder.next() {
+            let at = instruction.address;
+            match branches.remove(&at) {
+                Some(there) if has_ended => values = there,
+                Some(there) => values.keep_common(&there),
+                None if has_ended => {
+                    let is_over = branches.range(at..).next().is_none() && place.is_none_or(|place| place < at);
+                    if is_over && self.symbols.function_start(at) != Some(start) {
+                        break;
+                    }
+                    values = unknown.clone();
+                }
+                None => {}
+            }
+            if loops.contains(&at) {
+                values.forget_in_loop();
+            }
+            let is_at_place = place.is_some_and(|place| at <= place && place < instruction.next);
+            if is_at_place && values.is_refuted() {
+                return CallsAndWrites::default();
+            }
             let target = match instruction.flow {
-                Flow::Return if values.is_imagined => break,
                 Flow::Call(target) => target,
-                _ => {
-                    decoder.effects().iter().for_each(|effect| values.step(self.image, effect));
+                // A call in place of a return.
+                Flow::Jump(target) if self.is_last_call(target, start) => target,
+                flow => {
+                    for effect in decoder.effects().iter() {
+                        found
+                            .writes
+                            .extend(effect.written().and_then(|place| values.address(place)).map(|to| (at, Addr(to))));
+                        values.step(self.image, effect);
+                    }
+                    if let Flow::Branch(to) | Flow::Jump(Target::Code(to)) = flow
+                        && to > at
+                    {
+                        match branches.entry(to) {
+                            Entry::Vacant(entry) => drop(entry.insert(values.clone())),
+                            Entry::Occupied(mut entry) => entry.get_mut().keep_common(&values),
+                        }
+                    }
+                    has_ended = matches!(flow, Flow::Jump(_) | Flow::Return | Flow::Trap);
                     continue;
                 }
             };
+            let returns = self.returns(target);
+            has_ended = !returns || matches!(instruction.flow, Flow::Jump(_));
             let (target, function) = self.called_with(&values, target);
             let is_self = function.as_deref().is_some_and(|name| base_symbol(name) == "pthread_self");
             let mut arguments = Arguments::default();
             for (value, register) in arguments.iter_mut().zip(architecture.arguments()) {
                 *value = values.now.get(*register);
             }
-            sites.push(CallSite { at: instruction.address, target, function, arguments });
+            // The frame is still in this one.
+            if !is_at_place {
+                found.calls.push(CallSite { at, target, function, arguments });
+            }
             values.forget_caller_saved();
             if is_self {
                 values.set(architecture.result(), values.thread_pointer);
             }
         }
-        if values.is_refuted() { Vec::new() } else { sites }
+        found
+    }
+
+    /// Where branches lead back to: values that are known on the way there may have changed since.
+    fn loops(&self, code: &[u8], start: Addr) -> HashSet<Addr> {
+        let back = self.image.architecture.decoder(code, start).filter_map(|instruction| match instruction.flow {
+            Flow::Branch(to) | Flow::Jump(Target::Code(to)) if to <= instruction.address => Some(to),
+            _ => None,
+        });
+        back.collect()
     }
 
     /// The function that a direct call, or an indirect one through a fixed word (`-fno-plt`), goes to, and its name.
@@ -254,14 +284,15 @@ impl<'a> Code<'a> {
     }
 }
 
-/// What is known of the registers while reading on.
+/// The known register values while reading on.
+#[derive(Clone)]
 struct RegisterState {
     now: RegisterSet,
     /// Values of the callee-saved registers as the frame has them: what the function keeps in them.
     kept: RegisterSet,
     /// Values that the code itself gives registers, by constants and addresses of its own.
     given: RegisterSet,
-    /// What was written to the imagined stack.
+    /// The values written to the imagined stack.
     written: HashMap<u64, Option<u64>>,
     is_imagined: bool,
     thread_pointer: Option<u64>,
@@ -309,12 +340,53 @@ impl RegisterState {
     }
 
     fn set(&mut self, register: Register, value: Option<u64>) {
-        // A callee-saved register that gets a value which cannot be followed keeps it until the frame's pc, as
-        // compilers use them: the frame tells which value that is.
+        // A callee-saved register that gets an unknown value keeps it until the frame's pc, as compilers use these
+        // registers: the frame has that value.
         match value.or(self.kept.get(register)) {
             Some(value) => self.now.set(register, value),
             None => self.now.forget(register),
         }
+    }
+
+    /// The known state where the code that leads there was not seen.
+    fn at_unknown_place(&self) -> Self {
+        let mut there = self.clone();
+        if !self.is_imagined {
+            there.now = self.kept;
+        }
+        there.given = RegisterSet::new(self.architecture());
+        there.written.clear();
+        there
+    }
+
+    /// Keep what is the same on another path to the same place.
+    fn keep_common(&mut self, other: &RegisterState) {
+        let now = self.now;
+        for (register, _) in now.iter().filter(|(register, value)| other.now.get(*register) != Some(*value)) {
+            self.set(register, None);
+        }
+        let given = self.given;
+        for (register, _) in given.iter().filter(|(register, value)| other.given.get(*register) != Some(*value)) {
+            self.given.forget(register);
+        }
+        // A value that only one path wrote is unknown.
+        for (at, value) in &mut self.written {
+            *value = value.filter(|value| other.written.get(at) == Some(&Some(*value)));
+        }
+        for at in other.written.keys() {
+            self.written.entry(*at).or_insert(None);
+        }
+    }
+
+    /// Values that earlier rounds of a loop may have changed are unknown.
+    fn forget_in_loop(&mut self) {
+        let own = [self.architecture().stack_pointer(), self.architecture().frame_pointer()];
+        let (now, is_imagined) = (self.now, self.is_imagined);
+        for (register, _) in now.iter().filter(|(register, _)| !(is_imagined && own.contains(register))) {
+            self.set(register, None);
+        }
+        self.given = RegisterSet::new(self.architecture());
+        self.written.values_mut().for_each(|value| *value = None);
     }
 
     fn forget_caller_saved(&mut self) {

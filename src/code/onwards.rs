@@ -1,8 +1,8 @@
-//! What the code of a frame does on every way from where it is to its return: whether it ends a value that it has.
+//! Whether the code of a frame ends a value that it has, on every path from its pc to its return.
 //!
-//! In: a frame with its registers, and where a value lies in it. Out: yes or no. A value that is ended on each way has not been
-//! ended or given away yet: compilers that move values end none twice. Where some ways end it and others do not, or one cannot be
-//! followed, the answer is no. It knows no lock and no library; those who ask name the functions.
+//! In: a frame with its registers, and where a value lies in it. Out: yes or no. A value that is ended on each way has
+//! not been ended or given away yet: compilers that move values end none twice. Where some ways end it and others do
+//! not, or one cannot be followed, the answer is no. It knows no lock and no library; the callers name the functions.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub(crate) struct Value {
     pub word: u64,
 }
 
-/// What one straight piece of code comes to.
+/// The result of one straight piece of code.
 enum End {
     /// The value is ended.
     Ended,
@@ -31,13 +31,13 @@ enum End {
     Nowhere,
     /// The code at these places.
     Further([Option<Addr>; 2]),
-    /// The value lives on, is another one, or that cannot be told.
+    /// The value lives on, is another one, or is unknown.
     Open,
 }
 
 impl Code<'_> {
-    /// Whether the function of `frame`, whichever way it takes to its return, calls one of the functions that `ends` knows with the
-    /// address of `value`, or with it, as first argument, before it writes to the value.
+    /// Whether the function of `frame`, on any path to its return, calls one of the functions that `ends` knows. The
+    /// call must have the address of `value`, or the value, as first argument, and come before any write to the value.
     pub(crate) fn surely_ends(&self, frame: &NativeFrame, value: Value, ends: &dyn Fn(&str) -> bool) -> bool {
         let Some(start) = self.symbols.function_start(frame.lookup).filter(|start| *start <= frame.pc) else {
             return false;
@@ -63,7 +63,8 @@ impl Code<'_> {
         is_ended
     }
 
-    /// The straight piece of code at `at`, up to its first branch. What registers hold is known from its begin on, and the frame's own.
+    /// The straight piece of code at `at`, up to its first branch. Register values are known from its start on, and
+    /// from the frame.
     fn piece(&self, frame: &NativeFrame, code: &[u8], at: Addr, value: Value, ends: &dyn Fn(&str) -> bool) -> End {
         let architecture = self.image.architecture;
         let mut values = RegisterState::of_frame(architecture, frame, None);

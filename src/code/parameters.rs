@@ -1,10 +1,9 @@
-//! What a function on the stack was called with, long after the registers that brought it were used again.
+//! The arguments of a function on the stack, long after the registers that brought them were used again.
 //!
 //! In: a stack and the position of a frame. Out: the value of one of the first parameters. The function's code is read
-//! from its start to the call that it is in: a parameter that was put by in a callee-saved register or on the stack is
-//! still there, and one that was passed on untouched is looked for in the function that was called. The code is read once, in
-//! order of address, with what is known where a branch leads forward; loops are not followed, so what comes of it is an
-//! inference.
+//! from its start to the call that it is in. A parameter saved in a callee-saved register or on the stack is still
+//! there. One that was passed on untouched is searched in the called function. The code is read once, in order of
+//! address, with the known state where a branch leads forward. Loops are not followed, so the result is an inference.
 
 use std::collections::HashMap;
 
@@ -21,7 +20,7 @@ impl Code<'_> {
         self.followed(frames, native, number, Width::Whole)
     }
 
-    /// The same of a parameter that is an `int`: of it only the low half is anybody's, and compilers copy no more.
+    /// The same for a parameter that is an `int`: only its low half is defined, and compilers copy no more.
     pub(crate) fn int_parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<i32> {
         let value = self.followed(frames, native, number, Width::Half)?;
         let [a, b, c, d, ..] = value.to_le_bytes();
@@ -53,7 +52,7 @@ impl Code<'_> {
         let read = self.image.memory.read(start, &mut code).ok()?;
         let architecture = self.image.architecture;
         let mut now = ValueLocations::new(architecture, came, width, frame.cfa?);
-        // What is known where a branch further up leads to.
+        // The known state at the target of a branch further up.
         let mut branches: HashMap<Addr, ValueLocations> = HashMap::new();
         let mut ended = false;
         let mut decoder = architecture.decoder(code.get(..read).unwrap_or_default(), start);
@@ -109,7 +108,7 @@ enum Came {
 #[derive(Debug, Clone)]
 struct ValueLocations {
     architecture: Architecture,
-    /// How much of a register it is: whoever copies less does not copy it.
+    /// How much of a register it is: a narrower copy does not copy it.
     width: Width,
     registers: RegisterMask,
     stack: Vec<Addr>,
@@ -175,7 +174,7 @@ impl ValueLocations {
         }
     }
 
-    /// Whether a move of such a width moves all of the value.
+    /// Whether a move of this width moves all of the value.
     fn carries(&self, width: Width) -> bool {
         width.bytes() >= self.width.bytes()
     }

@@ -1,8 +1,8 @@
 //! Thread-local variables whose addresses functions give away.
 //!
-//! In: a function that writes the address of a thread-local variable to where its first argument points, and a thread. Out: the address
-//! of that thread's own. Both ways of compilers are followed: `__tls_get_addr`, whose answer is looked up as glibc does it, and
-//! addresses relative to the thread pointer. It knows no library; those who ask do.
+//! In: a function that writes the address of a thread-local variable to the target of its first argument, and a thread.
+//! Out: the address of that thread's own variable. Both ways of compilers are followed: `__tls_get_addr`, whose result
+//! is found as glibc finds it, and addresses relative to the thread pointer. It knows no library; the callers do.
 
 use super::{Arguments, Code, IMAGINED_STACK, RegisterState};
 use crate::arch::instructions::{Effect, Flow, Place};
@@ -12,7 +12,7 @@ use crate::symbols::base_symbol;
 
 /// Where an imagined caller has the word that the function writes to.
 const IMAGINED_RESULT: u64 = IMAGINED_STACK + 0x1000;
-/// What glibc has for storage that the thread has not used yet (sysdeps/generic/dl-dtv.h, TLS_DTV_UNALLOCATED).
+/// glibc's mark for storage that the thread has not used yet (sysdeps/generic/dl-dtv.h, TLS_DTV_UNALLOCATED).
 const UNALLOCATED: u64 = u64::MAX;
 /// An entry of glibc's table: the address, and what to free (sysdeps/generic/dl-dtv.h, union dtv).
 const ENTRY: u64 = 16;
@@ -82,8 +82,9 @@ impl Code<'_> {
         None
     }
 
-    /// What `__tls_get_addr` answers in that thread: `index` leads to the module's number and an offset (psABI, "ELF Handling For
-    /// Thread-Local Storage", tls_index). A module that was loaded later than the thread's table is made for is not in it.
+    /// The result of `__tls_get_addr` in that thread: `index` leads to the module's number and an offset (psABI, "ELF
+    /// Handling For Thread-Local Storage", tls_index). The thread's table may be older than the module, and then lacks
+    /// it.
     fn storage(&self, index: Addr, thread_pointer: Addr) -> Option<Addr> {
         let memory = &self.image.memory;
         let (module, offset) = (memory.u64(index).ok()?, memory.u64(index + 8).ok()?);

@@ -1,7 +1,7 @@
-//! What a process that still runs has loaded: it has not come to its end, at which it writes that down itself.
+//! The loaded modules of a process that still runs. It has not come to its end, at which the recorder writes them down.
 //!
-//! In: the file of a recorder. Out: its orders with all code that the process has now. The process is the one of the file if it has mapped
-//! that very file: an id may have been given again, or be of another machine.
+//! In: the file of a recorder. Out: its orders with all code that the process has now. The process is the one of the
+//! file if it has mapped that very file: an id may have been given again, or be of another machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

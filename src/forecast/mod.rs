@@ -1,12 +1,14 @@
-//! What could hang another time: the report on orders of locks that a recorded command took, and that did not hang.
+//! Possible deadlocks of another run: the report on orders of locks that a recorded command took, and that did not
+//! hang.
 //!
-//! In: [`Orders`] of processes of one run or of many, and [`Suppressions`]. Out: a [`Report`] whose findings are of the class
-//! `possible`, each with who took what where, as lines of source; inversions at the same places are one finding, however many
-//! instances, threads, processes and runs show it. The rules are the [`recorder`](crate::recorder)'s; names are looked up here, in the
-//! files that lie on the disk now.
+//! In: [`Orders`] of processes of one run or of many, and [`Suppressions`]. Out: a [`Report`] whose findings are of the
+//! class `possible`, each with who took what where, as lines of source; inversions at the same places are one finding,
+//! however many instances, threads, processes and runs show it. The rules are the [`recorder`](crate::recorder)'s;
+//! names are looked up here, in the files that lie on the disk now.
 
 mod alive;
 mod places;
+mod predictions;
 mod suppressions;
 mod unseen;
 
@@ -17,15 +19,17 @@ use crate::image::Gap;
 use crate::limits;
 use crate::limits::forecast::MOST_TOLD;
 use crate::limits::recorder::MOST_ALIKE;
+use crate::recorder::LockKind;
 use crate::recorder::inversions::{self, Inversion, Meeting};
-use crate::recorder::orders::{LockId, Orders};
+use crate::recorder::orders::{LockId, Orders, Taken};
 use crate::report::{
-    Certainty, Finding, FindingClass, Label, Process, Report, Resource, Scene, SceneLine, ScenePlace, Severity,
-    SourceKind, ThreadReference, Verdict,
+    Certainty, Finding, FindingClass, Label, Participant, ParticipantLine, ParticipantPlace, Process, Proof, Report,
+    Resource, Severity, SourceKind, ThreadReference, Verdict,
 };
 use crate::threads::FrameKind;
 use crate::waits::recorded;
 use places::{Places, Spot};
+pub(crate) use predictions::{apart, nearest, predictions};
 pub(crate) use suppressions::Suppressions;
 use unseen::Unseen;
 
@@ -37,7 +41,7 @@ pub(crate) const CODE: &str = "lock-order-inversion";
 pub(crate) struct Recording {
     /// For people.
     pub(crate) path: String,
-    /// What it says.
+    /// The orders in it.
     pub(crate) orders: Orders,
 }
 
@@ -59,22 +63,37 @@ struct Told {
     wanted: Spot,
 }
 
+/// Further places of the same locks that a message names.
+const NAMED: usize = 3;
+
 /// Inversions at the same places.
 #[derive(Debug)]
 struct Group {
     recording: usize,
     steps: Vec<Told>,
-    meeting: Meeting,
     /// A lock of it lies where another may have lain before.
     is_reused: bool,
     instances: usize,
+    /// The locks and their recording: those of the first instance.
+    locks: (usize, BTreeSet<LockId>),
+    /// Other places where the same locks are taken so.
+    others: Vec<String>,
     processes: BTreeSet<usize>,
 }
 
-/// The report on what these processes did.
-pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help: &[String]) -> Report {
+/// Inversions by their places, and how many are left out.
+struct Groups {
+    /// The gravest first.
+    groups: Vec<Group>,
+    suppressed: usize,
+    not_compared: usize,
+    ordered: usize,
+}
+
+/// Inversions of these processes, those at the same places together.
+fn grouped(recordings: &[Recording], suppressions: &Suppressions) -> Groups {
     let mut groups: BTreeMap<Vec<String>, Group> = BTreeMap::new();
-    let (mut suppressed, mut not_compared) = (0, 0);
+    let (mut suppressed, mut not_compared, mut ordered) = (0, 0, 0);
     for (position, recording) in recordings.iter().enumerate() {
         let found = inversions::find(&recording.orders);
         not_compared += found.not_compared;
@@ -83,6 +102,10 @@ pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help
         }
         Places::with(&recording.orders, |places| {
             for inversion in &found.inversions {
+                if inversion.meeting == Meeting::Ordered {
+                    ordered += 1;
+                    continue;
+                }
                 let steps = told(inversion, places);
                 if suppressions.fit(steps.iter().flat_map(|step| [&step.held, &step.wanted])) {
                     suppressed += 1;
@@ -91,9 +114,10 @@ pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help
                 let is_reused = inversion.steps.iter().any(|step| places.may_be_reused(step.held));
                 let group = Group {
                     recording: position,
-                    meeting: inversion.meeting,
                     is_reused,
                     instances: 1,
+                    locks: locks(position, inversion),
+                    others: Vec::new(),
                     processes: [position].into(),
                     steps,
                 };
@@ -103,6 +127,13 @@ pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
     groups.sort_by_key(|group| (group.severity(), group.recording));
+    Groups { groups, suppressed, not_compared, ordered }
+}
+
+/// The report on what these processes did.
+pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help: &[String]) -> Report {
+    let Groups { groups, suppressed, not_compared, ordered } = grouped(recordings, suppressions);
+    let groups = of_locks(groups);
     let mut made = Made {
         recordings,
         report: Report::empty(SourceKind::Recorded, Verdict::NothingFound),
@@ -117,17 +148,17 @@ pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help
     let mut report = made.report;
     report.gaps = gaps(recordings, not_compared, suppressed);
     report.gaps.splice(0..0, limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
-    finish(&mut report, recordings);
+    finish(&mut report, recordings, ordered);
     report
 }
 
 impl Group {
     fn severity(&self) -> Severity {
-        if self.meeting == Meeting::Possible && !self.is_reused { Severity::Warning } else { Severity::Note }
+        if self.is_reused { Severity::Note } else { Severity::Warning }
     }
 }
 
-/// Join those at the same places: of these the one that says most is told.
+/// Join groups at the same places. The one with the most information is kept.
 fn add(groups: &mut BTreeMap<Vec<String>, Group>, new: Group) {
     let mut key: Vec<String> =
         new.steps.iter().map(|step| format!("{} {}", step.held.key(), step.wanted.key())).collect();
@@ -143,6 +174,30 @@ fn add(groups: &mut BTreeMap<Vec<String>, Group>, new: Group) {
             }
         }
     }
+}
+
+/// The locks of an inversion.
+fn locks(recording: usize, inversion: &Inversion<'_>) -> (usize, BTreeSet<LockId>) {
+    (recording, inversion.steps.iter().map(|step| step.held.lock).collect())
+}
+
+/// One group for the same locks: further places where they are taken so are named in it.
+fn of_locks(groups: Vec<Group>) -> Vec<Group> {
+    let mut known: BTreeMap<(usize, BTreeSet<LockId>), usize> = BTreeMap::new();
+    let mut kept: Vec<Group> = Vec::new();
+    for group in groups {
+        let next = kept.len();
+        match kept.get_mut(*known.entry(group.locks.clone()).or_insert(next)) {
+            None => kept.push(group),
+            Some(first) => {
+                first.instances += group.instances;
+                first.processes.extend(&group.processes);
+                let places: Vec<String> = group.steps.iter().map(|step| step.wanted.place()).collect();
+                first.others.push(places.join(" and "));
+            }
+        }
+    }
+    kept
 }
 
 fn told(inversion: &Inversion<'_>, places: &Places<'_>) -> Vec<Told> {
@@ -174,6 +229,7 @@ impl Made<'_> {
             title: title(group),
             message: message(group, &recording.orders),
             certainty: Certainty::Inferred,
+            proof: Proof::of(Certainty::Inferred),
             threads: Vec::new(),
             resources: Vec::new(),
             ruled_out: Vec::new(),
@@ -187,7 +243,7 @@ impl Made<'_> {
             if !finding.resources.contains(&resource) {
                 finding.resources.push(resource);
             }
-            // Of the others the messages tell.
+            // The messages describe the others.
             if self.report.findings.is_empty() {
                 self.report.scenes.push(scene(step, &recording.orders, &reference));
             }
@@ -287,22 +343,37 @@ fn title(group: &Group) -> String {
     }
 }
 
-/// Who took what, and why it did not hang or may not.
+/// A sentence: who took which lock, and why it did not hang or may not.
 fn message(group: &Group, orders: &Orders) -> String {
+    let spots = || group.steps.iter().flat_map(|step| [&step.held, &step.wanted]);
+    // The addresses distinguish two locks of one name.
+    let called = |spot: &Spot| {
+        let (name, lock) = (spot.called(), spot.taken.lock);
+        let is_unique = spots().all(|other| other.taken.lock == lock || other.called() != name);
+        if is_unique { name } else { format!("{name} ({})", lock.address) }
+    };
+    // Threads may share the lines, as in a helper that takes both locks. Then its callers distinguish them.
+    let places = |step: &Told| [step.held.place(), step.wanted.place()];
+    let are_alike = |step: &Told| group.steps.iter().filter(|other| places(other) == places(step)).count() > 1;
     let step = |step: &Told| {
         let who = who(step.thread, orders);
+        let caller = step.wanted.caller().filter(|_| are_alike(step));
         format!(
-            "{who} took {} at {} while it held {}, taken at {}",
-            step.wanted.called(),
+            "{who} took {} at {}{} while it held {}, taken at {}",
+            called(&step.wanted),
             step.wanted.place(),
-            step.held.called(),
+            caller.map(|caller| format!(" (called at {caller})")).unwrap_or_default(),
+            called(&step.held),
             step.held.place()
         )
     };
     let mut text = format!("{}.", group.steps.iter().map(step).collect::<Vec<_>>().join("; "));
     text += " Each could wait for the other if they came there at the same time.";
-    if group.meeting == Meeting::Ordered {
-        text += " In this run one of them was over before the other began: a thread was joined or made in between.";
+    if !group.others.is_empty() {
+        let named = group.others.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+        let rest = group.others.len().saturating_sub(NAMED);
+        let more = if rest > 0 { format!("; and {rest} more") } else { String::new() };
+        text += &format!(" The same locks are taken in different orders at {named}{more}, too.");
     }
     if group.is_reused {
         text += " A lock of them lies in memory that may have had another one before: nothing told of its beginning or end.";
@@ -322,17 +393,17 @@ fn who(thread: u32, orders: &Orders) -> String {
     }
 }
 
-/// What one thread did, at the lines of source.
-fn scene(step: &Told, orders: &Orders, reference: &ThreadReference) -> Scene {
+/// The steps of one thread, at the lines of source.
+fn scene(step: &Told, orders: &Orders, reference: &ThreadReference) -> Participant {
     let place = |spot: &Spot, does: String| {
         let line = spot.line();
         let text = spot.text.clone();
-        ScenePlace {
+        ParticipantPlace {
             file: line.and_then(|line| line.file.clone()),
             line: line.and_then(|line| line.line),
             function: line.and_then(|line| line.function.clone()),
             changed: false,
-            lines: vec![SceneLine { line: line.and_then(|line| line.line), text, does }],
+            lines: vec![ParticipantLine { line: line.and_then(|line| line.line), text, does, column: None }],
         }
     };
     let first = place(&step.held, format!("takes {}", step.held.called()));
@@ -346,10 +417,10 @@ fn scene(step: &Told, orders: &Orders, reference: &ThreadReference) -> Scene {
         }
         _ => places.push(then),
     }
-    Scene { who: who(step.thread, orders), threads: vec![reference.clone()], places }
+    Participant { who: who(step.thread, orders), threads: vec![reference.clone()], places }
 }
 
-/// What a file counts that it does not have.
+/// A count in a recorder's file of entries that it had no room for.
 type Lost = (fn(&Orders) -> u64, &'static str, &'static str);
 const LOST: [Lost; 3] = [
     (|orders| orders.lost, "times a lock was taken", "the recorder had no room for it, or the disk had none"),
@@ -365,7 +436,7 @@ const LOST: [Lost; 3] = [
     ),
 ];
 
-/// What was not seen.
+/// Parts of the run that the recorder did not see.
 fn gaps(recordings: &[Recording], not_compared: usize, suppressed: usize) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for (of, what, why) in LOST {
@@ -391,15 +462,35 @@ fn gaps(recordings: &[Recording], not_compared: usize, suppressed: usize) -> Vec
     gaps.extend(Unseen::of(recordings).gaps());
     gaps.push(Gap::new(
         "locks that no function of the C library takes",
-        "the recorder sees pthread's and CPython's: not those of Rust and Go, atomics, a PyMutex that C code takes, and static programs",
+        "the recorder sees pthread's and CPython's: not those of Rust and Go, atomics, a PyMutex that C code takes, and \
+         static programs; nor orders between processes that share a lock",
     ));
+    let nowhere: BTreeSet<i32> =
+        recordings.iter().filter(|one| has_no_lines(&one.orders)).map(|one| one.orders.process).collect();
+    if !nowhere.is_empty() {
+        let what = format!("lines of Python in {}", unseen::count(nowhere.len(), "process"));
+        let why =
+            "the recorder reads them from CPython 3.11 on: locks of earlier versions are known by their addresses";
+        gaps.insert(0, Gap::new(what, why));
+    }
     gaps
 }
 
-fn finish(report: &mut Report, recordings: &[Recording]) {
+/// Whether locks of Python were taken at places without a known line.
+fn has_no_lines(orders: &Orders) -> bool {
+    let is_python = |taken: &Taken| matches!(taken.kind, LockKind::PythonLock | LockKind::PythonRecursiveLock);
+    orders.sites.is_empty() && orders.dependencies.iter().any(|one| is_python(&one.wanted))
+}
+
+fn finish(report: &mut Report, recordings: &[Recording], ordered: usize) {
     let dependencies: usize = recordings.iter().map(|recording| recording.orders.dependencies.len()).sum();
     let processes = if recordings.len() == 1 { "1 process".into() } else { format!("{} processes", recordings.len()) };
-    let seen = format!("{processes}, in which a lock was taken under another in {dependencies} ways");
+    let mut seen = format!("{processes}, in which a lock was taken under another in {dependencies} ways");
+    if ordered > 0 {
+        let pairs = unseen::count(ordered, "pair");
+        seen +=
+            &format!("; {pairs} of them in different orders by threads of which one was joined before the other began");
+    }
     let count = report.findings.len();
     if let Some(first) = report.findings.first() {
         report.verdict = Verdict::CouldDeadlock;

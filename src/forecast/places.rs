@@ -1,7 +1,7 @@
 //! Where a lock was taken, and what it is called.
 //!
-//! In: what the recorder wrote of it, and the files of the process as they lie on the disk now. Out: [`Spot`]s with lines of source. A
-//! program that was built anew since has other lines: nothing tells.
+//! In: what the recorder wrote of it, and the files of the process as they lie on the disk now. Out: [`Spot`]s with
+//! lines of source. A program that was built anew since has other lines, and nothing shows it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::recorder::orders::{MappedCode, Orders, Taken};
 use crate::report::{base_name, short_function};
 use crate::symbols::{Symbols, Tables};
 
-/// Frames that tell two places apart.
+/// Frames that distinguish two places.
 const KEY_DEPTH: usize = 2;
 
 /// A frame.
@@ -32,7 +32,7 @@ pub(super) struct Line {
 #[derive(Debug, Clone)]
 pub(super) struct Spot {
     pub(super) taken: Taken,
-    /// What the program calls the lock.
+    /// The program's name for the lock.
     pub(super) name: Option<String>,
     /// The frames, from the innermost on.
     pub(super) lines: Vec<Line>,
@@ -43,7 +43,7 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// The line that a person should read: the program's own.
+    /// The line that matters: the program's own.
     pub(super) fn line(&self) -> Option<&Line> {
         let is_own = |line: &&Line| line.file.as_deref().is_some_and(|file| !line.is_python || !is_locks_own(file));
         self.lines.iter().find(is_own).or_else(|| self.lines.first())
@@ -54,11 +54,20 @@ impl Spot {
         match self.line() {
             Some(Line { file: Some(file), line: Some(line), .. }) => format!("{}:{line}", base_name(file)),
             Some(Line { function: Some(function), .. }) => short_function(function),
+            _ if self.taken.at.is_null() => "a line that is not known".into(),
             _ => self.offset.clone().unwrap_or_else(|| self.taken.at.to_string()),
         }
     }
 
-    /// What makes two places one: file and line, and those of the caller, which tell apart who uses a helper; or module and offset.
+    /// `orders.py:30` of the frame that called the one of [`place`](Self::place), where it is known.
+    pub(super) fn caller(&self) -> Option<String> {
+        let own = self.line()?;
+        let caller = self.lines.iter().skip_while(|line| !std::ptr::eq(*line, own)).nth(1)?;
+        Some(format!("{}:{}", base_name(caller.file.as_deref()?), caller.line?))
+    }
+
+    /// The identity of a place: file and line, with those of the caller, which distinguish the users of a helper; or
+    /// module and offset.
     pub(super) fn key(&self) -> String {
         let known = self.lines.iter().filter_map(|line| Some(format!("{}:{}", line.file.as_deref()?, line.line?)));
         let known: Vec<String> = known.take(KEY_DEPTH).collect();
@@ -131,7 +140,7 @@ impl Places<'_> {
                 is_python: true,
             })
             .collect();
-        // The interpreter's own line says nothing to whoever reads.
+        // The interpreter's own line says nothing to the reader.
         let mut lines = if taken.kind == LockKind::Gil { Vec::new() } else { native() };
         lines.extend(python);
         let is_native = !matches!(taken.kind, LockKind::PythonLock | LockKind::PythonRecursiveLock | LockKind::Gil);
@@ -199,12 +208,12 @@ impl Places<'_> {
     }
 }
 
-/// Files that take a lock for whoever calls them.
-fn is_locks_own(file: &str) -> bool {
+/// Files that take a lock for their callers.
+pub(super) fn is_locks_own(file: &str) -> bool {
     file.ends_with("/threading.py") || file.starts_with("<frozen ")
 }
 
-/// What a line of Python calls the lock that it takes: `with self.lock:`, `lock.acquire()`.
+/// The name of the lock in the line of Python that takes it: `with self.lock:`, `lock.acquire()`.
 fn named_in_line(line: &str) -> Option<String> {
     let line = line.trim();
     let expression = match line.strip_prefix("with ") {

@@ -1,17 +1,17 @@
-//! Places whose orders of locks are known and not to be told: a file that is checked in, as sanitizers have.
+//! Places whose orders of locks are known and not reported: a checked-in file, as sanitizers have.
 //!
-//! In: its text: a line each, `#` begins a comment. A line is a file, a file and line (`orders.py:12`), or a function; `*` stands for
-//! anything. Out: whether a place fits. A line fits a path by its last parts.
+//! In: its text: a line each, `#` begins a comment. A line is a file, a file and line (`orders.py:12`), or a function;
+//! `*` stands for anything. Out: whether a place fits. A line fits a path by its last parts.
 
 use super::places::Spot;
 
-/// What is not to be told.
+/// The suppressed places.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Suppressions {
     patterns: Vec<String>,
 }
 
-/// What is wrong with a file of them.
+/// The fault in a file of suppressions.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line} fits every place")]
 pub(crate) struct SuppressionsError {

@@ -1,8 +1,9 @@
 //! Modules with locks that the recorder cannot see: those that call no function of pthread, or one of their own.
 //!
-//! In: the files that recorded processes had loaded, as they lie on the disk now. Out: [`Unseen`]: which of them have which locks of
-//! their own, told by what stands in the file: a text of the lock's own code, a section, a function that it has or asks for. A
-//! module that has such locks need not use them; one of which nothing tells may have made some of atomics. Nothing is run.
+//! In: the files that recorded processes had loaded, as they lie on the disk now. Out: [`Unseen`], which maps kinds of
+//! locks to the files that have such locks of their own. The file's content shows this: a text of the lock's own code,
+//! a section, or a function that it defines or imports. A module that has such locks need not use them. A module
+//! without these signs may have built locks from atomics. Nothing is run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,7 @@ pub(super) enum Own {
     PythonWithoutGil,
     PyMutex,
     Abseil,
+    ReentrantOfC,
     OpenMp,
 }
 
@@ -45,18 +47,19 @@ impl Own {
             Own::PythonWithoutGil => "locks of a Python without a GIL",
             Own::PyMutex => "PyMutexes that C code takes",
             Own::Abseil => "locks of Abseil",
+            Own::ReentrantOfC => "re-entrant locks of C code (Cython's FastRLock and its like)",
             Own::OpenMp => "locks and critical sections of OpenMP",
         }
     }
 }
 
-/// Texts that all have which are of the kind, and no others: what the lock says when it panics, and where its source lay. Of Rust's std since
-/// 1.62 (before, its locks were pthread's), of Abseil's mutex.cc.
-/// Each in two parts, the second first: as a whole they would stand among lockscope's own constants.
+/// Texts that are in all files of the kind, and in no others: the lock's panic messages, and the paths of its source.
+/// For Rust's std since 1.62 (before, its locks were pthread's), and for Abseil's mutex.cc. Each text is in two parts,
+/// the second first, because the whole text would be among lockscope's own constants.
 const RUST: [[&[u8]; 2]; 2] = [[b"locks on RwLock", b"too many active read "], [b"std/src/sys", b"library/"]];
 const ABSEIL: [[&[u8]; 2]; 1] = [[b" into Mutex code", b"detected illegal recursion"]];
-/// What code of OpenMP asks its runtime for to take a lock or to enter a critical section, which takes a futex itself or polls:
-/// as libgomp of GCC 12 and libomp of LLVM 19 export them.
+/// Functions that code of OpenMP imports to take a lock or to enter a critical section. The runtime then takes a futex
+/// itself or polls. These are the exports of libgomp of GCC 12 and libomp of LLVM 19.
 const OPEN_MP: [&[u8]; 10] = [
     b"omp_set_lock",
     b"omp_set_nest_lock",
@@ -72,7 +75,7 @@ const OPEN_MP: [&[u8]; 10] = [
 /// Where Go's linker writes what a program was built of.
 const GO: &str = ".go.buildinfo";
 
-/// What the recorder could not see in processes.
+/// Locks in processes that the recorder could not see.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
     modules: BTreeMap<Own, BTreeSet<String>>,
@@ -82,7 +85,7 @@ pub(super) struct Unseen {
 }
 
 impl Unseen {
-    /// What was not seen in these.
+    /// The unseen locks of these recordings.
     pub(super) fn of(recordings: &[Recording]) -> Unseen {
         let mut unseen = Unseen::default();
         let files = own_files();
@@ -155,7 +158,8 @@ fn listed(names: &BTreeSet<String>) -> String {
     text
 }
 
-/// Whether a path of the kernel's list is that of a file, as libraries are: memory that programs run code in has names there as well.
+/// Whether a path of the kernel's list is that of a file, as libraries are: memory that programs run code in has names
+/// there as well.
 fn is_file(path: &str) -> bool {
     !["/memfd:", "/dev/", "/SYSV"].iter().any(|beginning| path.starts_with(beginning))
 }
@@ -174,13 +178,17 @@ pub(super) fn own_locks(name: &str, bytes: &[u8]) -> Vec<Own> {
     let what = || format!("symbols of {name}");
     let (mut has_mutex, mut asks_for_others, mut has_no_gil) = (false, false, false);
     let (mut takes_mutex, mut takes_open_mp) = (false, false);
+    let (mut takes_lock, mut asks_who) = (false, false);
     for symbol in file.symbols().chain(file.dynamic_symbols()).bounded(MOST_SYMBOLS, what, "symbols") {
         let is_defined = !symbol.is_undefined();
         match symbol.name_bytes() {
             Ok(b"pthread_mutex_lock") => has_mutex |= is_defined && symbol.kind() == SymbolKind::Text,
-            // Who stands in front of the C library's function calls it, and has looked it up.
+            // A library that stands in front of the C library's function calls it, and has looked it up by these.
             Ok(b"dlsym" | b"dlvsym") => asks_for_others |= !is_defined,
             Ok(b"_Py_DecRefShared") => has_no_gil |= is_defined,
+            // A lock that its owner may take again asks who that is; CPython's own modules ask for one of them at most.
+            Ok(b"PyThread_acquire_lock") => takes_lock |= !is_defined,
+            Ok(b"PyThread_get_thread_ident") => asks_who |= !is_defined,
             Ok(b"PyMutex_Lock") => takes_mutex |= !is_defined,
             // A version may stand behind it in .symtab.
             Ok(name) if OPEN_MP.contains(&name.split(|byte| *byte == b'@').next().unwrap_or(name)) => {
@@ -192,6 +200,7 @@ pub(super) fn own_locks(name: &str, bytes: &[u8]) -> Vec<Own> {
     add(Own::StaticPthread, has_mutex && !asks_for_others);
     add(Own::PythonWithoutGil, has_no_gil);
     add(Own::PyMutex, takes_mutex);
+    add(Own::ReentrantOfC, takes_lock && asks_who);
     add(Own::OpenMp, takes_open_mp);
     found
 }

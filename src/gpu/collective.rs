@@ -37,11 +37,11 @@ const ALGORITHMS: [&str; 7] = ["TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN"
 const PROTOCOLS: [&str; 3] = ["LL128", "SIMPLE", "LL"];
 
 impl Collective {
-    /// Of a kernel's symbol.
+    /// The collective of a kernel's symbol.
     pub(super) fn of(symbol: &str) -> Option<Collective> {
         let (at, prefix) = PREFIXES.iter().find_map(|prefix| Some((symbol.find(prefix)?, prefix)))?;
         let name = symbol.get(at + prefix.len()..)?;
-        // What follows of a mangled name are its parameters: capital letters and digits of another world.
+        // The parameters follow in a mangled name: capital letters and digits of another scheme.
         let end = name.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(name.len());
         let name = name.get(..end)?;
         let words: Vec<&str> = name.split('_').collect();
@@ -49,7 +49,7 @@ impl Collective {
             let mut parts = words.iter();
             parts.find_map(|word| known.iter().find(|known| *known == word)).map(|known| (*known).to_owned())
         };
-        // Of the parameters' mangling only the last word is touched: `LL24ncclDevKernelArgsStorage...`.
+        // Only the last word touches the mangled parameters: `LL24ncclDevKernelArgsStorage...`.
         let begins = |known: &[&str]| {
             let mut parts = words.iter();
             parts.find_map(|word| known.iter().find(|known| word.starts_with(**known))).map(|known| (*known).to_owned())

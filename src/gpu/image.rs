@@ -27,7 +27,7 @@ pub(super) struct ModuleImage {
 }
 
 impl ModuleImage {
-    /// Of the file's bytes; `None` where they are no ELF file.
+    /// From the file's bytes; `None` where they are no ELF file.
     pub(super) fn parse(bytes: &[u8]) -> Option<ModuleImage> {
         let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
         let mut functions = Vec::new();

@@ -7,7 +7,7 @@
 /// The machine of GPU cores and of code for GPUs (EM_CUDA).
 pub(super) const MACHINE: u16 = 190;
 
-/// What sections hold, by the number after SHT_LOUSER.
+/// The content of sections, by the number after SHT_LOUSER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     /// A module's code, at its addresses on the device.
@@ -172,7 +172,7 @@ const EXCEPTIONS: [&str; 22] = [
     "call requires a newer driver",
 ];
 
-/// What an exception is called; `None` for none.
+/// The name of an exception; `None` for none.
 pub(super) fn exception(code: u64) -> Option<String> {
     let position = code.checked_sub(1)?;
     let known = usize::try_from(position).ok().and_then(|position| EXCEPTIONS.get(position));

@@ -18,7 +18,7 @@ const INLINED_CALL: u8 = 0x90;
 /// A line of source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceLine {
-    /// The function, where it is known: of an inlined call, its own.
+    /// The function, where it is known: for an inlined call, its own.
     pub function: Option<String>,
     /// The file as the compiler noted it.
     pub file: String,
@@ -134,7 +134,7 @@ impl Lines {
         else {
             return Vec::new();
         };
-        // Of rows with one address the last counts: those before it have no code.
+        // Among rows with one address the last counts: those before it have no code.
         let after = sequence.rows.partition_point(|row| row.address <= address);
         let mut found = Vec::new();
         let mut position = after.checked_sub(1);

@@ -1,11 +1,11 @@
 //! A GPU core: what ran on the GPUs of a process, and on which lines, by the word of NVIDIA's driver.
 //!
-//! In: the file that the driver writes when it is asked (`CUDA_ENABLE_USER_TRIGGERED_COREDUMP`) or at an error of a kernel. Out:
-//! [`GpuCore`]: devices, contexts, kernels with their threads grouped by place, errors; plain data. Its layout is public
-//! (`cudacoredump.h` of the CUDA toolkit; `layout`). Drivers append fields, so each is read only where the table's element
-//! has room for it. Nothing is decoded of instructions, and it is not joined with the host here.
+//! In: the file that the driver writes on request (`CUDA_ENABLE_USER_TRIGGERED_COREDUMP`) or at an error of a kernel.
+//! Out: [`GpuCore`]: devices, contexts, kernels with their threads grouped by place, errors; plain data. Its layout is
+//! public (`cudacoredump.h` of the CUDA toolkit; `layout`). Drivers append fields, so each is read only where the
+//! table's element has room for it. This module decodes no instructions, and does not join the core with the host.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod collective;
@@ -30,18 +30,19 @@ pub(crate) use names::short_name;
 pub(crate) use owner::GpuCores;
 use sections::Sections;
 
-/// What ran on the GPUs of one process.
+/// The kernels that ran on the GPUs of one process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GpuCore {
     /// The file.
     pub path: String,
     /// The driver that wrote it, `580.159`, where it says so (since 565).
     pub driver: Option<String>,
-    /// Devices that the process sees; of a job's, only its own has contexts and kernels.
+    /// Devices that the process sees; only the process's own device has contexts and kernels.
     pub devices: Vec<Device>,
-    /// Words of the host's memory whose addresses kernels have, where whoever had the core written read them with it.
+    /// Words of the host's memory whose addresses kernels have, where the code that triggered the core read them with
+    /// it.
     pub words: BTreeMap<u64, u32>,
-    /// What could not be read.
+    /// The unreadable parts.
     pub gaps: Vec<Gap>,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Kernel {
     pub symbol: String,
     /// The collective that it is part of.
     pub collective: Option<Collective>,
-    /// What the driver says that it does.
+    /// Its status, by the driver.
     pub status: Status,
     /// Whether another kernel launched it.
     pub from_gpu: bool,
@@ -139,11 +140,11 @@ pub(crate) struct KernelError {
     pub address: Option<u64>,
     /// Its source lines, the innermost first.
     pub lines: Vec<SourceLine>,
-    /// How many threads it struck; 0 where only the multiprocessor tells.
+    /// How many threads it struck; 0 where only the multiprocessor is known.
     pub threads: usize,
 }
 
-/// What a kernel does, by the driver.
+/// A kernel's status, by the driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Status {
     /// Launched, not on the device yet.

@@ -60,7 +60,7 @@ fn fits(core: &GpuCore, process: &ProcessImage) -> bool {
     let mut contexts = core.contexts().peekable();
     contexts.peek().is_some()
         && contexts.all(|context| {
-            // A core of the kernel has ids of the namespace of whoever dumped it: then memory alone decides.
+            // A core of the kernel has ids of the dumping process's namespace: then memory alone decides.
             let by_thread = process.threads.iter().any(|thread| thread.ns_tid == context.event_thread);
             let by_memory = Mapping::of(&process.mappings, Addr(context.handle)).is_some();
             by_memory && (by_thread || process.threads.iter().all(|thread| thread.name.is_empty()))

@@ -25,7 +25,7 @@ type Owner = (u32, u32);
 /// A kernel: the position of its device, its number.
 type Key = (u32, u64);
 
-/// What makes a place one: the function, its lines, and of code without lines the address.
+/// The identity of a place: the function, its lines, and for code without lines the address.
 type LineKey = (Option<String>, Vec<(String, u64)>, u64);
 
 /// Blocks and warps that have threads there.
@@ -106,7 +106,7 @@ fn devices(sections: &Sections<'_>) -> Vec<Device> {
     elements.iter().take(MOST_DEVICES).map(one).collect()
 }
 
-/// Code of modules, read when it is asked for.
+/// Code of modules, read on request.
 struct Modules<'s> {
     sections: &'s Sections<'s>,
     /// Images by the module's handle.
@@ -232,7 +232,7 @@ fn one_kernel(
         let own = image.as_ref().and_then(|image| image.function(*address));
         let inner = own.filter(|own| own.start != entry).map(|own| name_of(&own.symbol));
         let lines = image.as_ref().map(|image| image.lines(*address)).unwrap_or_default();
-        // Code without lines is told apart by its address.
+        // Places without lines differ by their address.
         let key: Vec<(String, u64)> = lines.iter().map(|line| (line.file.clone(), line.line)).collect();
         let apart = if key.is_empty() { *address } else { 0 };
         let (place, of_place) = by_line.entry((inner.clone(), key, apart)).or_default();
@@ -256,7 +256,7 @@ fn one_kernel(
     places.sort_by_key(|place| std::cmp::Reverse((place.seen.threads, place.seen.warps)));
     (seen.blocks, seen.warps) = (blocks.len(), warps.len());
     let mut grid = element.three(kernel::GRID).unwrap_or_default();
-    // Of a cooperative launch the table says 1 x 1 x 1, and its blocks say more (seen with 580).
+    // The table has 1 x 1 x 1 for a cooperative launch; its blocks show more (seen with 580).
     for block in &blocks {
         for (size, index) in grid.iter_mut().zip(block) {
             *size = (*size).max(index.saturating_add(1));

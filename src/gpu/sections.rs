@@ -123,7 +123,7 @@ impl<'b> Sections<'b> {
         }
     }
 
-    /// What is wrong with the file.
+    /// The defects of the file.
     pub(super) fn gaps(&self, path: &str) -> Vec<Gap> {
         self.problems.borrow().iter().map(|(what, why)| Gap::new(format!("{what} `{path}`"), why)).collect()
     }
@@ -151,7 +151,7 @@ impl<'b> Sections<'b> {
         Elements { bytes: bytes.unwrap_or_default(), size: usize::try_from(size).unwrap_or_default() }
     }
 
-    /// The bytes of an image, of which the caller gives the room back; `None` where it is too large.
+    /// The bytes of an image, whose room the caller gives back; `None` where it is too large.
     pub(super) fn image(&self, section: &Section) -> Option<Vec<u8>> {
         if section.size > LARGEST_IMAGE {
             limits::met(LARGEST_IMAGE, "a module's code in the GPU core", "bytes of it");
@@ -191,7 +191,7 @@ impl Elements {
         self.bytes.chunks_exact(size).map(Element)
     }
 
-    /// The bytes, of what is no table.
+    /// The bytes of a section that is no table.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

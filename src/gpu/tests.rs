@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/gpu/cores")
 }
 
-/// Without a word to the log, of which another test reads all.
+/// Does not write to the log, which another test reads completely.
 fn unpacked(name: &str) -> Vec<u8> {
     let file = std::fs::File::open(folder().join(format!("{name}.gpucore.zst"))).unwrap();
     let mut bytes = Vec::new();
@@ -36,7 +36,7 @@ fn line(lines: &[SourceLine]) -> String {
     lines.first().map_or("-".to_owned(), told)
 }
 
-/// What cuda-gdb said of the same cores, whole, on the machine that made them.
+/// cuda-gdb's output for the same cores, complete, on the machine that made them.
 #[test]
 fn kernels_threads_and_lines_are_those_of_cuda_gdb() {
     let truth = std::fs::read_to_string(folder().join("truth.txt")).unwrap();
@@ -47,7 +47,7 @@ fn kernels_threads_and_lines_are_those_of_cuda_gdb() {
         let mut threads: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (_, kernel) in core.kernels() {
             let three = |[x, y, z]: [u32; 3]| format!("({x},{y},{z})");
-            // Of a cooperative launch the table itself says 1 x 1 x 1.
+            // The table itself has 1 x 1 x 1 for a cooperative launch.
             let grid = if name == "grid-barrier" { [1, 1, 1] } else { kernel.grid };
             kernels.insert(format!("{} Active {} {} {}", kernel.number, three(grid), three(kernel.block), kernel.name));
             assert_eq!(kernel.status, Status::Active, "{name}");
@@ -70,7 +70,7 @@ fn kernels_threads_and_lines_are_those_of_cuda_gdb() {
                 ("at", told) => {
                     let (address, rest) = told.split_once(' ').unwrap();
                     let (_, line) = rest.split_once(' ').unwrap();
-                    // Of inlined calls cuda-gdb has any one line, or none.
+                    // For inlined calls cuda-gdb has any one line, or none.
                     let known = threads.get(address).unwrap_or_else(|| panic!("{name}: {told}"));
                     let fits = match line {
                         "-" => known.is_empty() || known.len() > 1,
@@ -131,7 +131,7 @@ fn names_of_kernels_for_people() {
     assert_eq!(short_name("__main__::waits_for_flag[abi:v1][abi:cw51c](Array<int>)"), "__main__::waits_for_flag");
 }
 
-/// A call that was inlined is told with the line that made it, which cuda-gdb's line alone does not say.
+/// An inlined call has the line that made it, which cuda-gdb's line alone does not show.
 #[test]
 fn inlined_calls_lead_to_the_kernels_own_line() {
     let core = core("spin-lock");

@@ -1,29 +1,27 @@
 //! Minimal cycles of the stuck part of the graph.
 //!
-//! In: the graph with its stuck nodes. Out: [`Cycles`], each as the list of its waits and holds. For each wait in a
-//! strongly connected component the shortest way back is searched breadth first, within a budget; a cycle whose
-//! parties include all of a shorter one's is dropped. Nothing recurses: chains of any length are fine.
+//! In: the graph with its stuck nodes. Out: [`Cycles`], each as the list of its waits and holds. [`crate::reduction::cycles`]
+//! searches the shortest way back for each wait. A cycle whose parties include all of a shorter one's is dropped.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::BTreeSet;
 
-use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
-use petgraph::visit::EdgeRef;
 
-use super::stuck::Reduction;
+use super::stuck::Premise;
 use super::{Edge, WaitGraph, proves_hold, proves_wait};
 use crate::limits::graph::{MOST_CYCLES, MOST_FOUND, STEPS};
+use crate::reduction::cycles::{Bounds, Edges, Path, search};
 use crate::waits::kinds::Topic;
-use crate::waits::{Certainty, Party, ResourceKey};
+use crate::waits::{Certainty, Hold, Observations, Party, Proof, ResourceKey, Wait};
 
 /// `waiter` waits for `resource`, which `holder` holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CycleEdge {
-    /// Who waits.
+    /// The waiter.
     pub waiter: Party,
     /// For what.
     pub resource: ResourceKey,
-    /// Who has it; the waiter of the next edge, or the process of that waiter.
+    /// The holder: the waiter of the next edge, or the process of that waiter.
     pub holder: Party,
     /// Position in [`Observations::waits`](crate::waits::Observations::waits); `None` where the resource before
     /// this one is held in turn, without a wait of its own.
@@ -31,6 +29,15 @@ pub(crate) struct CycleEdge {
     /// Position in [`Observations::holds`](crate::waits::Observations::holds); `None` where the resource itself is
     /// what waits next.
     pub hold: Option<usize>,
+}
+
+impl CycleEdge {
+    /// Its proof: the weaker of its wait and its hold.
+    pub(crate) fn proof(&self, observations: &Observations) -> Proof {
+        let wait = self.wait.and_then(|wait| observations.waits.get(wait)).map(Wait::proof);
+        let hold = self.hold.and_then(|hold| observations.holds.get(hold)).map(Hold::proof);
+        wait.into_iter().chain(hold).min().unwrap_or(Proof::Absence)
+    }
 }
 
 /// One cycle.
@@ -72,7 +79,7 @@ impl Cycle {
     }
 }
 
-/// What the search found.
+/// The result of the search.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cycles {
     /// The shortest first, at most [`MOST_CYCLES`].
@@ -83,25 +90,10 @@ pub(crate) struct Cycles {
     pub exhausted: bool,
 }
 
-/// A cycle as the edges of the subgraph, in order.
-type Path = Vec<(NodeIndex, NodeIndex, Edge)>;
-
 pub(super) fn find(graph: &WaitGraph<'_>) -> Cycles {
-    let part = stuck_part(graph);
-    let mut search =
-        Search { graph, part: &part, component: vec![usize::MAX; part.node_count()], budget: STEPS, found: vec![] };
-    let components = kosaraju_scc(&part);
-    for (number, component) in components.iter().enumerate() {
-        for node in component {
-            search.component[node.index()] = number;
-        }
-    }
-    let mut exhausted = false;
-    for (number, component) in components.iter().enumerate() {
-        exhausted |= !search.component(number, component);
-    }
-
-    let mut cycles: Vec<Cycle> = search.found.iter().map(|path| describe(graph, path)).collect();
+    let bounds = Bounds { cycles: MOST_FOUND, steps: STEPS };
+    let found = search(&stuck_part(graph), graph, bounds);
+    let mut cycles: Vec<Cycle> = found.cycles.iter().map(|path| describe(graph, path)).collect();
     cycles.sort_by(|a, b| {
         a.edges.len().cmp(&b.edges.len()).then_with(|| {
             let key = |c: &Cycle| c.edges.iter().map(|e| (e.waiter.clone(), e.resource.clone())).collect::<Vec<_>>();
@@ -111,7 +103,7 @@ pub(super) fn find(graph: &WaitGraph<'_>) -> Cycles {
     cycles.dedup_by(|a, b| a.edges == b.edges);
     let minimal = keep_minimal(cycles);
     let more = minimal.len().saturating_sub(MOST_CYCLES);
-    Cycles { list: minimal.into_iter().take(MOST_CYCLES).collect(), more, exhausted }
+    Cycles { list: minimal.into_iter().take(MOST_CYCLES).collect(), more, exhausted: found.exhausted }
 }
 
 /// The graph without what can go on and without edges that no cycle may use.
@@ -120,119 +112,32 @@ fn stuck_part(graph: &WaitGraph<'_>) -> DiGraph<(), Edge> {
         |_, _| Some(()),
         |index, edge| {
             let (from, to) = graph.graph.edge_endpoints(index)?;
-            let keep = graph.stuck.holds_up(from)
-                && graph.stuck.holds_up(to)
+            let keep = graph.seeming.holds_up(from)
+                && graph.seeming.holds_up(to)
                 && match *edge {
-                    Edge::Wait(wait) => graph.stuck.wait_is_stuck(graph, from, wait, to),
-                    Edge::Hold(hold) => graph.usable[hold],
+                    Edge::Wait(wait) => graph.seeming.wait_is_stuck(graph, from, wait, to),
+                    Edge::Hold(hold) => graph.hold(hold).closes_cycles(),
                     Edge::Member => true,
-                    Edge::Hope(_) => false,
                 };
             keep.then_some(*edge)
         },
     )
 }
 
-struct Search<'a> {
-    graph: &'a WaitGraph<'a>,
-    part: &'a DiGraph<(), Edge>,
-    /// Number of the component of each node.
-    component: Vec<usize>,
-    budget: usize,
-    found: Vec<Path>,
-}
-
-impl Search<'_> {
-    /// Search one component; false when the budget ended it early.
-    fn component(&mut self, number: usize, nodes: &[NodeIndex]) -> bool {
-        let mut inside: Path = Vec::new();
-        for node in nodes {
-            for edge in self.part.edges(*node).filter(|edge| self.component[edge.target().index()] == number) {
-                inside.push((edge.source(), edge.target(), *edge.weight()));
-            }
-        }
-        // By position of the observation, so that the order does not depend on the component's.
-        inside.sort_by_key(|(_, _, edge)| match edge {
-            Edge::Wait(position) => (0, *position),
-            Edge::Hold(position) => (1, *position),
-            Edge::Member | Edge::Hope(_) => (2, 0),
-        });
-        let mut seen: HashSet<Vec<NodeIndex>> = HashSet::new();
-        for start in inside.iter().filter(|(_, _, edge)| matches!(edge, Edge::Wait(_))) {
-            if self.found.len() >= MOST_FOUND || self.budget == 0 {
-                return false;
-            }
-            if let Some(path) = self.way_back(number, *start)
-                && seen.insert(rotated(&path))
-            {
-                let whole = path.len() == inside.len();
-                self.found.push(path);
-                if whole {
-                    // A plain ring: every other wait would find it again.
-                    return true;
-                }
-            }
-        }
-        true
+impl Edges<Edge> for WaitGraph<'_> {
+    fn start(&self, _source: NodeIndex, edge: Edge) -> Option<usize> {
+        if let Edge::Wait(position) = edge { Some(position) } else { None }
     }
 
-    /// Whether `node` is the process of the waiter, with an end of `resource`: no thread waits for itself by that.
-    fn only_by_itself(&self, came: &Came, node: NodeIndex, resource: NodeIndex, edge: Edge) -> bool {
-        let held = came.get(&node).filter(|(from, _)| *from == resource && edge == Edge::Member);
-        held.is_some_and(|(_, held)| matches!(held, Edge::Hold(hold) if self.graph.hold(*hold).is_end))
+    /// A thread never waits for itself only because its process has the other end of an awaited pipe.
+    fn may_close(&self, resource: NodeIndex, before: Option<(NodeIndex, Edge)>, last: Edge) -> bool {
+        let Some((from, Edge::Hold(hold))) = before else { return true };
+        from != resource || last != Edge::Member || !self.hold(hold).is_end()
     }
-
-    /// The shortest cycle that begins with this edge.
-    fn way_back(&mut self, number: usize, start: (NodeIndex, NodeIndex, Edge)) -> Option<Path> {
-        let (goal, first, edge) = start;
-        let mut came = Came::new();
-        let mut queue = VecDeque::from([first]);
-        came.insert(first, (goal, edge));
-        while let Some(node) = queue.pop_front() {
-            for next in self.part.edges(node) {
-                self.budget = self.budget.checked_sub(1)?;
-                let target = next.target();
-                if self.component[target.index()] != number {
-                    continue;
-                }
-                if target == goal && self.only_by_itself(&came, node, first, *next.weight()) {
-                    continue;
-                }
-                if target == goal {
-                    let mut path = vec![(node, goal, *next.weight())];
-                    let mut at = node;
-                    while at != goal {
-                        let (before, edge) = came[&at];
-                        path.push((before, at, edge));
-                        at = before;
-                    }
-                    path.reverse();
-                    return Some(path);
-                }
-                came.entry(target).or_insert_with(|| {
-                    queue.push_back(target);
-                    (node, *next.weight())
-                });
-            }
-        }
-        None
-    }
-}
-
-/// How a node was reached.
-type Came = std::collections::HashMap<NodeIndex, (NodeIndex, Edge)>;
-
-/// The nodes from the smallest on: equal for all rotations of a cycle.
-fn rotated(path: &Path) -> Vec<NodeIndex> {
-    let mut nodes: Vec<NodeIndex> = path.iter().map(|(from, _, _)| *from).collect();
-    if let Some(smallest) = (0..nodes.len()).min_by_key(|i| nodes[*i]) {
-        nodes.rotate_left(smallest);
-    }
-    nodes
 }
 
 /// From edges of the graph to waits with their holders.
-fn describe(graph: &WaitGraph<'_>, path: &Path) -> Cycle {
+fn describe(graph: &WaitGraph<'_>, path: &Path<Edge>) -> Cycle {
     let mut edges = Vec::new();
     let mut proven = path.iter().all(|(from, _, _)| graph.proven.holds_up(*from));
     let (mut certainty, mut timed, mut spinning) = (Certainty::Exact, false, false);
@@ -245,10 +150,10 @@ fn describe(graph: &WaitGraph<'_>, path: &Path) -> Cycle {
                 certainty = certainty.min(wait.certainty);
                 timed |= wait.timed;
                 spinning |= wait.spinning;
-                proven &= proves_wait(wait) && !graph.proven.may_end(graph, position, Reduction::Proven);
+                proven &= proves_wait(wait) && !graph.proven.may_end(graph, position, Premise::Proven);
                 let (holder, hold) = match next {
                     Edge::Hold(hold) => (graph.graph[next_to].clone(), Some(hold)),
-                    Edge::Wait(_) | Edge::Member | Edge::Hope(_) => (graph.graph[*to].clone(), None),
+                    Edge::Wait(_) | Edge::Member => (graph.graph[*to].clone(), None),
                 };
                 edges.push(CycleEdge {
                     waiter: wait.waiter.clone(),
@@ -261,7 +166,7 @@ fn describe(graph: &WaitGraph<'_>, path: &Path) -> Cycle {
             Edge::Hold(position) => {
                 let hold = graph.hold(position);
                 // A lone candidate that got here is an upgrade: an inference, and drawn like one.
-                certainty = certainty.min(hold.certainty.max(Certainty::Inferred));
+                certainty = certainty.min(hold.strength.certainty().max(Certainty::Inferred));
                 proven &= proves_hold(hold);
                 if matches!(before, Edge::Hold(_)) {
                     edges.push(CycleEdge {
@@ -273,7 +178,7 @@ fn describe(graph: &WaitGraph<'_>, path: &Path) -> Cycle {
                     });
                 }
             }
-            Edge::Member | Edge::Hope(_) => {}
+            Edge::Member => {}
         }
     }
     if let Some(smallest) = (0..edges.len()).min_by_key(|i| edges[*i].waiter.clone()) {

@@ -1,24 +1,21 @@
-//! The wait-for graph: who waits for whom, which of that can never end, and the cycles that prove it.
+//! The wait-for graph: the waiters and their holders, the waits that can never end, and the cycles that prove it.
 //!
-//! In: waits and holds ([`Observations`]) and which threads each process has. Out: minimal cycles, the threads that
-//! wait because of them, and the ends of all other chains. Pure: it reads no memory, knows no lock family, and says
-//! nothing of what to do about a cycle ([`crate::verdict`] does).
+//! In: waits and holds ([`Observations`]), and the threads of each process. Out: minimal cycles, the threads that are blocked
+//! because of them, and the ends of all other chains. The graph is pure: it reads no memory and knows no lock family.
+//! [`crate::verdict`] says what to do about a cycle.
 //!
-//! This is the AND/OR model of wait-for graphs (E. Knapp, "Deadlock detection in distributed databases", ACM Computing Surveys
-//! 19(4), 1987, doi:10.1145/45075.46163): an `all` wait is stuck as soon as one holder is, an `any` wait only when every holder
-//! is, and what a process as a whole holds is stuck only when all of its threads are. In the AND model a cycle proves a
-//! deadlock; in the OR model a *knot* does, a set of nodes from which every way leads back into the set. Both are found by
-//! *reduction* (R. C. Holt, "Some deadlock properties of computer systems", ACM Computing Surveys 4(3), 1972,
-//! doi:10.1145/356603.356607): whoever can go on is taken out of the graph, with what it holds, until nothing changes. What
-//! remains is the greatest set that is consistent with the rules, and cycles are looked for in there: a cycle through an
-//! `any` wait is then always part of a knot.
+//! This is the AND/OR model of wait-for graphs (E. Knapp, "Deadlock detection in distributed databases", ACM Computing
+//! Surveys 19(4), 1987, doi:10.1145/45075.46163). An `all` wait is stuck as soon as one holder is, an `any` wait only
+//! when every holder is. A process that holds something is stuck only when all of its threads are. A cycle proves a
+//! deadlock in the AND model. A *knot* does so in the OR model: a set of nodes from which every path leads back into
+//! the set. [`crate::reduction`] finds both. It leaves the greatest set that is consistent with the rules. Cycles are
+//! searched in there, so that a cycle through an `any` wait is always part of a knot.
 //!
-//! What could end a wait beside the holders stands in the graph, too: an edge from the resource to whoever could give it, and two
-//! nodes that are no party, *hope*: what may come by itself, which is always a way out, and what somebody has to ask for, as the
-//! handler of a signal, which makes a proof a suspicion. A resource of which all such ways are known ([`Enclosed`]) is stuck when
-//! each of them leads to who can never go on.
+//! Wake sources are nodes of the reduction, too. Two of them are no party: something that comes by itself always ends a wait,
+//! and something that has to be requested, as the handler of a signal, turns a proof into a suspicion. A resource with
+//! [`KnownWakers`] is stuck when none of its wake sources can go on.
 //!
-//! [`Enclosed`]: crate::waits::model::Enclosed
+//! [`KnownWakers`]: crate::waits::model::KnownWakers
 
 mod cycles;
 mod stuck;
@@ -31,9 +28,9 @@ use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use crate::waits::{Certainty, Hold, Hope, Hoped, Needs, Observations, Party, ResourceKey, Wait};
+use crate::waits::{Certainty, Hold, Observations, Party, ResourceKey, Strength, Wait, WakeSource, Waker};
 pub(crate) use cycles::{Cycle, CycleEdge, Cycles};
-use stuck::{Reduction, Stuck};
+use stuck::{Node, Premise, Stuck};
 
 /// An edge of the graph, with the position of the observation that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,14 +41,7 @@ enum Edge {
     Hold(usize),
     /// From a process that holds something to one of its threads.
     Member,
-    /// From a resource to who or what could give it: position in [`Observations::hopes`].
-    Hope(usize),
 }
-
-/// A node that is no party: what may come by itself, or is not seen.
-const COMING: Party = Party::Absent(usize::MAX, 1);
-/// A node that is no party: what somebody has to ask for.
-const ASKED: Party = Party::Absent(usize::MAX, 2);
 
 /// Waits and holds as a graph. A resource that waits or holds is the same node as the resource that is waited for.
 #[derive(Debug)]
@@ -59,15 +49,13 @@ pub(crate) struct WaitGraph<'a> {
     observations: &'a Observations,
     graph: DiGraph<Party, Edge>,
     nodes: HashMap<Party, NodeIndex>,
-    /// For each hold: whether a cycle may run through it.
-    usable: Vec<bool>,
-    /// For each wait: what may end it and no other wait for the same thing.
-    own_hopes: HashMap<usize, Vec<NodeIndex>>,
-    /// From what may end single waits to those who wait.
-    hoping: HashMap<NodeIndex, Vec<NodeIndex>>,
-    /// The resources of which all ways out are known.
-    enclosed: HashSet<&'a ResourceKey>,
-    stuck: Stuck,
+    /// For each wait: the wake sources that end it and no other wait for the same resource.
+    own_wakers: HashMap<usize, Vec<Node>>,
+    /// For each resource: the wake sources that end every wait for it.
+    wakers: HashMap<NodeIndex, Vec<Node>>,
+    /// The resources whose possible wakers are all known.
+    known_wakers: HashSet<&'a ResourceKey>,
+    seeming: Stuck,
     proven: Stuck,
     lasting: Stuck,
 }
@@ -89,31 +77,25 @@ impl<'a> WaitGraph<'a> {
             observations,
             graph: DiGraph::new(),
             nodes: HashMap::new(),
-            usable: observations.holds.iter().map(|hold| usable(observations, hold)).collect(),
-            own_hopes: HashMap::new(),
-            hoping: HashMap::new(),
-            enclosed: observations.enclosed.iter().map(|one| &one.resource).collect(),
-            stuck: Stuck::default(),
+            own_wakers: HashMap::new(),
+            wakers: HashMap::new(),
+            known_wakers: observations.known_wakers.iter().map(|one| &one.resource).collect(),
+            seeming: Stuck::default(),
             proven: Stuck::default(),
             lasting: Stuck::default(),
         };
         this.connect(threads);
-        this.stuck = Stuck::find(&this, Reduction::Seeming);
-        this.proven = Stuck::find(&this, Reduction::Proven);
-        this.lasting = Stuck::find(&this, Reduction::Lasting);
+        this.seeming = Stuck::find(&this, Premise::Seeming);
+        this.proven = Stuck::find(&this, Premise::Proven);
+        this.lasting = Stuck::find(&this, Premise::Lasting);
         this
     }
 
     fn connect(&mut self, threads: &[Vec<i32>]) {
-        // Of several observations of one and the same edge the strongest stands for all.
-        let mut edges: BTreeMap<(NodeIndex, NodeIndex, u8), (u8, Edge)> = BTreeMap::new();
+        // The strongest of several observations of the same edge stands for all.
+        let mut edges: BTreeMap<(NodeIndex, NodeIndex, bool), (u8, Edge)> = BTreeMap::new();
         let mut add = |from: NodeIndex, to: NodeIndex, strength: u8, edge: Edge| {
-            let sort = match edge {
-                Edge::Wait(_) => 0,
-                Edge::Hold(_) | Edge::Member => 1,
-                Edge::Hope(_) => 2,
-            };
-            let slot = edges.entry((from, to, sort)).or_insert((strength, edge));
+            let slot = edges.entry((from, to, !matches!(edge, Edge::Wait(_)))).or_insert((strength, edge));
             if strength > slot.0 {
                 *slot = (strength, edge);
             }
@@ -128,32 +110,10 @@ impl<'a> WaitGraph<'a> {
             let from = self.node(&Party::Resource(hold.resource.clone()));
             let to = self.node(&hold.holder);
             let strength =
-                u8::from(proves_hold(hold)) * 4 + u8::from(self.usable[position]) * 2 + u8::from(hold.gone.is_some());
+                u8::from(proves_hold(hold)) * 4 + u8::from(hold.closes_cycles()) * 2 + u8::from(hold.gone.is_some());
             add(from, to, strength, Edge::Hold(position));
         }
-        let mut waits_of: HashMap<&Party, Vec<usize>> = HashMap::new();
-        if self.observations.hopes.iter().any(|hope| hope.waiter.is_some()) {
-            for (position, wait) in self.observations.waits.iter().enumerate() {
-                waits_of.entry(&wait.waiter).or_default().push(position);
-            }
-        }
-        for (position, hope) in self.observations.hopes.iter().enumerate() {
-            let to = match &hope.by {
-                Hoped::Party(party) => self.node(party),
-                Hoped::Coming => self.node(&COMING),
-                Hoped::Asked => self.node(&ASKED),
-            };
-            if hope.waiter.is_none() {
-                let from = self.node(&Party::Resource(hope.resource.clone()));
-                add(from, to, 0, Edge::Hope(position));
-            }
-            let of = hope.waiter.as_ref().and_then(|waiter| waits_of.get(waiter)).into_iter().flatten().copied();
-            for wait in of.filter(|wait| self.observations.waits[*wait].resource == hope.resource) {
-                let waiter = self.node(&self.observations.waits[wait].waiter);
-                self.own_hopes.entry(wait).or_default().push(to);
-                self.hoping.entry(to).or_default().push(waiter);
-            }
-        }
+        self.add_wakers();
         let holding_processes: Vec<usize> =
             self.nodes.keys().filter_map(|party| if let Party::Process(p) = party { Some(*p) } else { None }).collect();
         for process in holding_processes {
@@ -165,6 +125,33 @@ impl<'a> WaitGraph<'a> {
         }
         for ((from, to, _), (_, edge)) in edges {
             self.graph.add_edge(from, to, edge);
+        }
+    }
+
+    fn add_wakers(&mut self) {
+        let observations = self.observations;
+        let mut waits_of: HashMap<&Party, Vec<usize>> = HashMap::new();
+        if observations.wake_sources.iter().any(|wake_source| wake_source.waiter.is_some()) {
+            for (position, wait) in observations.waits.iter().enumerate() {
+                waits_of.entry(&wait.waiter).or_default().push(position);
+            }
+        }
+        for wake_source in &observations.wake_sources {
+            let waker = match &wake_source.by {
+                Waker::Party(party) => Node::Party(self.node(party)),
+                Waker::ByItself => Node::ByItself,
+                Waker::OnRequest => Node::OnRequest,
+            };
+            let Some(waiter) = &wake_source.waiter else {
+                let resource = self.node(&Party::Resource(wake_source.resource.clone()));
+                self.wakers.entry(resource).or_default().push(waker);
+                continue;
+            };
+            for wait in waits_of.get(waiter).into_iter().flatten() {
+                if observations.waits[*wait].resource == wake_source.resource {
+                    self.own_wakers.entry(*wait).or_default().push(waker);
+                }
+            }
         }
     }
 
@@ -182,56 +169,59 @@ impl<'a> WaitGraph<'a> {
         cycles::find(self)
     }
 
-    /// Threads that could not go on, directly or through others, if these never did; without these themselves. Of a resource that
-    /// waits (a task, a stream) the same holds as of a thread.
+    /// Threads that could not go on, directly or through others, if these never did; without these themselves. Resources
+    /// that wait (a task, a stream) pass it on as threads do.
     pub(crate) fn held_up_by(&self, these: &BTreeSet<Party>) -> Vec<Party> {
-        let given: Vec<NodeIndex> = these.iter().filter_map(|party| self.nodes.get(party).copied()).collect();
-        let stuck = Stuck::because_of(self, &given);
+        let given = these.iter().filter_map(|party| self.nodes.get(party).copied());
+        let stuck = Stuck::because_of(self, given);
         let held_up = self.graph.node_indices().filter(|node| stuck.holds_up(*node));
         let threads = held_up.map(|node| &self.graph[node]).filter(|party| matches!(party, Party::Thread(..)));
         let others: BTreeSet<&Party> = threads.filter(|party| !these.contains(party)).collect();
         others.into_iter().cloned().collect()
     }
 
-    /// Whether a wait for this never ends: each way out leads to who can never go on.
+    /// Whether a wait for this never ends: none of its holders and wakers can go on.
     pub(crate) fn never_comes(&self, resource: &ResourceKey) -> bool {
         let node = self.nodes.get(&Party::Resource(resource.clone()));
         node.is_some_and(|node| self.lasting.holds_up(*node))
     }
 
-    /// Whether a wait is one that lasts: nothing ends it but the thing that it is for, and never does that come.
+    /// Whether a wait ends by its resource alone, and that never comes.
     pub(crate) fn lasts(&self, wait: usize) -> bool {
-        let of = &self.observations.waits[wait];
-        let node = self.nodes.get(&of.waiter);
-        !of.timed
+        let observed = self.wait(wait);
+        let node = self.nodes.get(&observed.waiter);
+        !observed.timed
             && node.is_some_and(|node| self.lasting.holds_up(*node))
-            && !self.lasting.may_end(self, wait, Reduction::Lasting)
+            && !self.lasting.may_end(self, wait, Premise::Lasting)
     }
 
-    /// Of these resources, those for which a wait would never end but for what may come by itself or be asked for.
-    pub(crate) fn kept_by_hope<'k>(&self, resources: impl Iterator<Item = &'k ResourceKey>) -> Vec<&'k ResourceKey> {
-        let hopeless = Stuck::find(self, Reduction::Hopeless);
+    /// Those of these resources for which a wait would never end without what may come by itself or be requested.
+    pub(crate) fn kept_by_wake_source<'k>(
+        &self,
+        resources: impl Iterator<Item = &'k ResourceKey>,
+    ) -> Vec<&'k ResourceKey> {
+        let without_outside = Stuck::find(self, Premise::WithoutOutside);
         let is_kept = |key: &&ResourceKey| {
             let node = self.nodes.get(&Party::Resource((*key).clone()));
-            node.is_some_and(|node| hopeless.holds_up(*node) && !self.lasting.holds_up(*node))
+            node.is_some_and(|node| without_outside.holds_up(*node) && !self.lasting.holds_up(*node))
         };
         resources.filter(is_kept).collect()
     }
 
-    /// Those whose waits something at this node may end.
-    fn hoping_for(&self, node: NodeIndex) -> &[NodeIndex] {
-        self.hoping.get(&node).map_or(&[], Vec::as_slice)
-    }
-
-    /// The hopes that keep a wait for this, by this waiter, from being without end.
-    pub(crate) fn hopes<'h>(&'h self, resource: &'h ResourceKey, waiter: &'h Party) -> impl Iterator<Item = &'a Hope> {
-        let of =
-            move |hope: &&Hope| hope.resource == *resource && hope.waiter.as_ref().is_none_or(|only| only == waiter);
-        let is_open = |hope: &&Hope| match &hope.by {
-            Hoped::Party(party) => self.nodes.get(party).is_none_or(|node| !self.lasting.holds_up(*node)),
-            Hoped::Coming | Hoped::Asked => true,
+    /// The wake sources that may still end this waiter's wait.
+    pub(crate) fn wake_sources<'h>(
+        &'h self,
+        resource: &'h ResourceKey,
+        waiter: &'h Party,
+    ) -> impl Iterator<Item = &'a WakeSource> {
+        let is_own = move |wake_source: &&WakeSource| {
+            wake_source.resource == *resource && wake_source.waiter.as_ref().is_none_or(|only| only == waiter)
         };
-        self.observations.hopes.iter().filter(of).filter(is_open)
+        let is_open = |wake_source: &&WakeSource| match &wake_source.by {
+            Waker::Party(party) => self.nodes.get(party).is_none_or(|node| !self.lasting.holds_up(*node)),
+            Waker::ByItself | Waker::OnRequest => true,
+        };
+        self.observations.wake_sources.iter().filter(is_own).filter(is_open)
     }
 
     /// Where chains of waits end, the one with the most waiting threads first.
@@ -247,7 +237,7 @@ impl<'a> WaitGraph<'a> {
                 .edges_directed(node, Direction::Incoming)
                 .filter(|e| self.leads_on(*e.weight()))
                 .all(|e| *e.weight() == Edge::Member);
-            if waited_for && (!goes_on || is_process && !self.stuck.holds_up(node)) && !by_membership {
+            if waited_for && (!goes_on || is_process && !self.seeming.holds_up(node)) && !by_membership {
                 let party = self.graph[node].clone();
                 let waiting: BTreeSet<Party> = self
                     .reaching([party.clone()], |_| true)
@@ -265,9 +255,8 @@ impl<'a> WaitGraph<'a> {
     /// Whether an edge says where a chain goes on; a candidate holder does not.
     fn leads_on(&self, edge: Edge) -> bool {
         match edge {
-            Edge::Hold(hold) => self.usable[hold],
+            Edge::Hold(hold) => self.hold(hold).closes_cycles(),
             Edge::Wait(_) | Edge::Member => true,
-            Edge::Hope(_) => false,
         }
     }
 
@@ -309,20 +298,5 @@ pub(crate) fn proves_wait(wait: &Wait) -> bool {
 
 /// Whether a hold may be part of a proof: recorded by memory or kernel, or by a rule that leaves no other holder.
 pub(crate) fn proves_hold(hold: &Hold) -> bool {
-    hold.certainty == Certainty::Exact || hold.is_sole_holder && hold.certainty == Certainty::Inferred
-}
-
-/// Whether a cycle may run through this hold. A candidate is not enough, with two exceptions: a lock for which one thread of all
-/// can be a holder, and a reader-writer lock with exactly one reader, the only candidate for which is the very thread that wants
-/// to write (an upgrade).
-fn usable(observations: &Observations, hold: &Hold) -> bool {
-    if hold.certainty > Certainty::Candidate || hold.is_sole_candidate {
-        return true;
-    }
-    let alone = observations.holds.iter().filter(|other| other.resource == hold.resource).count() == 1;
-    let waits_itself = observations
-        .waits
-        .iter()
-        .any(|wait| wait.resource == hold.resource && wait.waiter == hold.holder && wait.needs == Needs::All);
-    alone && hold.counted_readers == Some(1) && waits_itself
+    hold.strength >= Strength::Sole
 }

@@ -1,250 +1,221 @@
-//! Which nodes can never go on, by reduction: the greatest set consistent with the AND/OR rules.
+//! Which nodes of the wait-for graph can never go on, by [`crate::reduction`].
 //!
-//! In: the graph, and which waits and holds count ([`Reduction`]). Out: [`Stuck`]. Everything is assumed stuck at
-//! first, then whatever has a way out is taken from the set until nothing changes; what remains is cycles, knots,
-//! waits for holders that are gone for good, waits that nobody can end, and whoever waits for these. It looks for no cycle itself.
-
-use std::collections::VecDeque;
+//! In: the graph, and which waits and holds count ([`Premise`]). Out: [`Stuck`]. This file writes the rules of the
+//! AND/OR model down, one for each node. The reduction leaves cycles, knots, waits for holders that have ended, waits
+//! without any waker, and their victims.
 
 use petgraph::Direction;
 use petgraph::graph::NodeIndex;
 use petgraph::visit::EdgeRef;
 
-use super::{ASKED, COMING, Edge, WaitGraph, proves_hold, proves_wait};
-use crate::waits::{Certainty, Needs, Party, Wait};
+use super::{Edge, WaitGraph, proves_hold, proves_wait};
+use crate::reduction::{Blocked, Id, Reduction, Rule};
+use crate::waits::{Needs, Party, Wait};
 
-/// What counts in a reduction.
+/// The waits and holds that count in a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reduction {
-    /// Whatever seems to be stuck at this instant, also with a time-out: what is suspected.
+pub(super) enum Premise {
+    /// Everything that seems to be stuck at this instant, also with a time-out: what is suspected.
     Seeming,
-    /// Waits without any end but the thing itself, and holders that are known: what nobody ends.
+    /// Waits without any end but the resource itself, and holders that are known: what nobody ends.
     Lasting,
-    /// The same, were nothing left of what may come by itself or be asked for.
-    Hopeless,
-    /// Only untimed exact waits, exact or binding holds, and no hope at all: what is proven.
+    /// The same, if nothing came by itself and nobody requested anything.
+    WithoutOutside,
+    /// Only untimed exact waits, exact or binding holds, and no wake source at all: what is proven.
     Proven,
 }
 
-impl Reduction {
+impl Premise {
     fn counts(self, wait: &Wait) -> bool {
         match self {
-            Reduction::Seeming => true,
-            Reduction::Lasting | Reduction::Hopeless => !wait.timed && !wait.spinning,
-            Reduction::Proven => proves_wait(wait),
+            Premise::Seeming => true,
+            Premise::Lasting | Premise::WithoutOutside => !wait.timed && !wait.spinning,
+            Premise::Proven => proves_wait(wait),
         }
     }
 }
 
-/// Nodes that are to be evaluated, each once however often it is asked for.
-///
-/// Those that depend on many (a process on its threads, a rwlock on its readers) come when no other is left: were they evaluated each
-/// time that one of theirs changes, the time would grow with the square of these.
-#[derive(Debug)]
-struct Open {
-    narrow: VecDeque<NodeIndex>,
-    wide: VecDeque<NodeIndex>,
-    queued: Vec<bool>,
+/// A node of the reduction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// A party. A resource is blocked here if at least one holder is: an `all` wait for it never ends.
+    Party(NodeIndex),
+    /// A resource, blocked if every holder is: an `any` wait for it never ends.
+    EveryHolder(NodeIndex),
+    /// An event that may come by itself, or is not seen.
+    ByItself,
+    /// An event that first needs a request.
+    OnRequest,
 }
 
-impl Open {
-    /// Nodes that depend on more are wide.
-    const NARROW: usize = 8;
-
-    fn new(count: usize) -> Open {
-        Open { narrow: VecDeque::new(), wide: VecDeque::new(), queued: vec![false; count] }
-    }
-
-    fn add(&mut self, graph: &WaitGraph<'_>, node: NodeIndex) {
-        if std::mem::replace(&mut self.queued[node.index()], true) {
-            return;
-        }
-        match graph.graph.edges(node).nth(Open::NARROW) {
-            Some(_) => self.wide.push_back(node),
-            None => self.narrow.push_back(node),
-        }
-    }
-
-    fn next(&mut self) -> Option<NodeIndex> {
-        let node = self.narrow.pop_front().or_else(|| self.wide.pop_front())?;
-        self.queued[node.index()] = false;
-        Some(node)
-    }
-}
-
-/// For each node: what a waiter that needs all, or any, of its holders finds there.
+/// The nodes that can never go on.
 #[derive(Debug, Default)]
-pub(super) struct Stuck {
-    /// At least one holder is stuck: the end for an `all` wait. For a thread or process: it is stuck.
-    some: Vec<bool>,
-    /// Every holder is stuck: the end for an `any` wait.
-    every: Vec<bool>,
-}
+pub(super) struct Stuck(Blocked<Node>);
 
 impl Stuck {
     /// Compute the set.
-    pub(super) fn find(graph: &WaitGraph<'_>, by: Reduction) -> Stuck {
-        let count = graph.graph.node_count();
-        let mut stuck = Stuck { some: vec![true; count], every: vec![true; count] };
-        let mut open = Open::new(count);
-        graph.graph.node_indices().for_each(|node| open.add(graph, node));
-        while let Some(node) = open.next() {
-            let (some, every) = stuck.evaluate(graph, node, by);
-            // Only ever from true to false, so that it ends.
-            let some = some && stuck.some[node.index()];
-            let every = every && stuck.every[node.index()];
-            if (some, every) != (stuck.some[node.index()], stuck.every[node.index()]) {
-                stuck.some[node.index()] = some;
-                stuck.every[node.index()] = every;
-                let dependent = graph.graph.neighbors_directed(node, Direction::Incoming);
-                dependent.chain(graph.hoping_for(node).iter().copied()).for_each(|source| open.add(graph, source));
-            }
-        }
-        stuck
+    pub(super) fn find(graph: &WaitGraph<'_>, premise: Premise) -> Stuck {
+        Stuck(Rules { graph, premise, reduction: Reduction::default() }.write().greatest())
     }
 
-    /// What could not go on if `given` never did: the least set that has these and is consistent with the rules.
-    pub(super) fn because_of(graph: &WaitGraph<'_>, given: &[NodeIndex]) -> Stuck {
-        let count = graph.graph.node_count();
-        let mut stuck = Stuck { some: vec![false; count], every: vec![false; count] };
-        for node in given {
-            stuck.some[node.index()] = true;
-            stuck.every[node.index()] = true;
-        }
-        if let Some(asked) = graph.nodes.get(&ASKED) {
-            (stuck.some[asked.index()], stuck.every[asked.index()]) = (true, true);
-        }
-        let mut open = Open::new(count);
-        let dependent = |changed: NodeIndex, open: &mut Open| {
-            for node in graph.graph.neighbors_directed(changed, Direction::Incoming) {
-                // An owner that is gone holds up for a reason of its own.
-                if !matches!(graph.graph[node], Party::Absent(..)) {
-                    open.add(graph, node);
-                }
-            }
-        };
-        given.iter().for_each(|node| dependent(*node, &mut open));
-        while let Some(node) = open.next() {
-            let (some, every) = stuck.evaluate(graph, node, Reduction::Seeming);
-            // Only ever from false to true, so that it ends.
-            if some && !stuck.some[node.index()] || every && !stuck.every[node.index()] {
-                stuck.some[node.index()] |= some;
-                stuck.every[node.index()] |= every;
-                dependent(node, &mut open);
-            }
-        }
-        stuck
+    /// The nodes that could not go on if `given` never did: the least set that has these and is consistent with the
+    /// rules.
+    pub(super) fn because_of(graph: &WaitGraph<'_>, given: impl Iterator<Item = NodeIndex>) -> Stuck {
+        let mut rules = Rules { graph, premise: Premise::Seeming, reduction: Reduction::default() }.write();
+        // An owner that is gone holds up for a reason of its own.
+        let absent = graph.graph.node_indices().filter(|node| matches!(graph.graph[*node], Party::Absent(..)));
+        absent.for_each(|node| rules.set(Node::Party(node), Rule::Never));
+        Stuck(rules.least(given.flat_map(|node| [Node::Party(node), Node::EveryHolder(node)])))
     }
 
     /// Whether a node that depends on this one is blocked.
     pub(super) fn holds_up(&self, node: NodeIndex) -> bool {
-        self.some[node.index()]
+        self.0.contains(&Node::Party(node))
     }
 
     /// Whether this wait, by itself, can never end.
     pub(super) fn wait_is_stuck(&self, graph: &WaitGraph<'_>, waiter: NodeIndex, wait: usize, to: NodeIndex) -> bool {
-        match graph.wait(wait).needs {
-            Needs::All => self.some[to.index()] && !self.may_end(graph, wait, Reduction::Seeming),
-            Needs::Any => self.any_waits_are_stuck(graph, waiter, Reduction::Seeming),
+        if graph.wait(wait).needs == Needs::All {
+            return self.holds_up(to) && !self.may_end(graph, wait, Premise::Seeming);
         }
+        any_waits(graph, waiter)
+            .all(|(wait, to)| self.0.contains(&Node::EveryHolder(to)) && !self.may_end(graph, wait, Premise::Seeming))
     }
 
-    fn evaluate(&self, graph: &WaitGraph<'_>, node: NodeIndex, by: Reduction) -> (bool, bool) {
-        match &graph.graph[node] {
-            Party::Thread(..) => {
-                let waits = self.waiter_is_stuck(graph, node, by);
-                (waits, waits)
-            }
-            Party::Process(_) => {
-                let mut members =
-                    graph.graph.edges(node).filter(|edge| *edge.weight() == Edge::Member).map(|edge| edge.target());
-                let any_member = graph.graph.edges(node).any(|edge| *edge.weight() == Edge::Member);
-                let all = any_member && members.all(|member| self.some[member.index()]);
-                (all, all)
-            }
-            hope if *hope == COMING => (by == Reduction::Hopeless, by == Reduction::Hopeless),
-            // That a signal may be sent makes no ring of locks look better.
-            hope if *hope == ASKED => {
-                let is_none = matches!(by, Reduction::Seeming | Reduction::Hopeless);
-                (is_none, is_none)
-            }
-            Party::Absent(..) => {
-                // One outside the capture may well let go; one that is gone for good never does.
-                let gone = graph
-                    .graph
-                    .edges_directed(node, Direction::Incoming)
-                    .any(|edge| matches!(edge.weight(), Edge::Hold(hold) if graph.hold(*hold).gone.is_some()));
-                (gone, gone)
-            }
-            Party::Resource(key) => {
-                let waits = self.waiter_is_stuck(graph, node, by);
-                let (mut some, mut every, mut holders, mut is_held, mut is_shut) = (false, true, 0, false, true);
-                for edge in graph.graph.edges(node) {
-                    match *edge.weight() {
-                        Edge::Hold(position) => {
-                            holders += 1;
-                            let hold = graph.hold(position);
-                            // A generator that has stopped holds it for nobody.
-                            let goes_on = !matches!(hold.holder, Party::Resource(_))
-                                || graph.graph.edges(edge.target()).any(|next| matches!(next.weight(), Edge::Wait(_)));
-                            is_held |= hold.certainty > Certainty::Candidate && goes_on;
-                            let counts = graph.usable[position] && (by != Reduction::Proven || proves_hold(hold));
-                            let holder = self.some[edge.target().index()];
-                            some |= counts && holder;
-                            // A candidate is a possible way out, whether or not it may be part of a cycle.
-                            every &= holder && (by != Reduction::Proven || counts);
-                        }
-                        Edge::Hope(_) => is_shut &= self.some[edge.target().index()],
-                        Edge::Wait(_) | Edge::Member => {}
-                    }
+    /// Whether a wake source may end this wait, and no other for the same resource.
+    pub(super) fn may_end(&self, graph: &WaitGraph<'_>, wait: usize, premise: Premise) -> bool {
+        let wakers = graph.own_wakers.get(&wait).map(Vec::as_slice).unwrap_or_default();
+        wakers.iter().any(|waker| premise == Premise::Proven || !self.0.contains(waker))
+    }
+}
+
+/// The waits of a party that goes on with the first of them that ends, each with its resource.
+fn any_waits(graph: &WaitGraph<'_>, waiter: NodeIndex) -> impl Iterator<Item = (usize, NodeIndex)> {
+    waits(graph, waiter).filter(|(wait, _)| graph.wait(*wait).needs == Needs::Any)
+}
+
+fn waits(graph: &WaitGraph<'_>, waiter: NodeIndex) -> impl Iterator<Item = (usize, NodeIndex)> {
+    graph.graph.edges(waiter).filter_map(|edge| match *edge.weight() {
+        Edge::Wait(position) => Some((position, edge.target())),
+        Edge::Hold(_) | Edge::Member => None,
+    })
+}
+
+/// The rules of all nodes, under one premise.
+struct Rules<'g, 'a> {
+    graph: &'g WaitGraph<'a>,
+    premise: Premise,
+    reduction: Reduction<Node>,
+}
+
+impl Rules<'_, '_> {
+    fn write(mut self) -> Reduction<Node> {
+        let outside = |is_shut: bool| if is_shut { Rule::Always } else { Rule::Never };
+        // That a signal may be sent makes no ring of locks look better.
+        let is_unrequested = matches!(self.premise, Premise::Seeming | Premise::WithoutOutside);
+        self.reduction.set(Node::OnRequest, outside(is_unrequested));
+        self.reduction.set(Node::ByItself, outside(self.premise == Premise::WithoutOutside));
+        for node in self.graph.graph.node_indices() {
+            match &self.graph.graph[node] {
+                Party::Thread(..) => {
+                    let causes = self.causes(node);
+                    self.reduction.set(Node::Party(node), Rule::Any(causes));
                 }
-                let by_ways = matches!(by, Reduction::Lasting | Reduction::Hopeless) && graph.enclosed.contains(key);
-                if !is_held && by_ways {
-                    return (is_shut || waits, is_shut || waits);
-                }
-                // Of what nobody is known to hold, candidates say more than whoever else could give it.
-                let is_shut = is_shut || !is_held;
-                (is_shut && some || waits, is_shut && holders > 0 && every || waits)
+                Party::Process(_) => self.process(node),
+                Party::Absent(..) => self.absent(node),
+                Party::Resource(_) => self.resource(node),
             }
         }
+        self.reduction
     }
 
-    /// Whether something may end this wait, and no other for the same thing.
-    pub(super) fn may_end(&self, graph: &WaitGraph<'_>, wait: usize, by: Reduction) -> bool {
-        let hopes = graph.own_hopes.get(&wait).map(Vec::as_slice).unwrap_or_default();
-        match by {
-            Reduction::Proven => !hopes.is_empty(),
-            _ => hopes.iter().any(|hope| !self.some[hope.index()]),
-        }
+    /// A process goes on as long as one of its threads does.
+    fn process(&mut self, node: NodeIndex) {
+        let edges = self.graph.graph.edges(node).filter(|edge| *edge.weight() == Edge::Member);
+        let members: Vec<Id> = edges.map(|edge| self.reduction.node(Node::Party(edge.target()))).collect();
+        let rule = if members.is_empty() { Rule::Never } else { Rule::All(members) };
+        self.reduction.set(Node::Party(node), rule);
     }
 
-    fn waiter_is_stuck(&self, graph: &WaitGraph<'_>, node: NodeIndex, by: Reduction) -> bool {
-        let all = graph.graph.edges(node).any(|edge| match *edge.weight() {
-            Edge::Wait(position) => {
-                let wait = graph.wait(position);
-                wait.needs == Needs::All
-                    && self.some[edge.target().index()]
-                    && by.counts(wait)
-                    && !self.may_end(graph, position, by)
-            }
-            Edge::Hold(_) | Edge::Member | Edge::Hope(_) => false,
-        });
-        all || self.any_waits_are_stuck(graph, node, by)
+    /// An owner outside the capture may well release; one that has ended never does.
+    fn absent(&mut self, node: NodeIndex) {
+        let mut holds = self.graph.graph.edges_directed(node, Direction::Incoming);
+        let is_gone =
+            holds.any(|edge| matches!(edge.weight(), Edge::Hold(hold) if self.graph.hold(*hold).gone.is_some()));
+        self.reduction.set(Node::Party(node), if is_gone { Rule::Always } else { Rule::Never });
     }
 
-    /// A thread that waits for one of several things goes on with the first of them that comes.
-    fn any_waits_are_stuck(&self, graph: &WaitGraph<'_>, node: NodeIndex, by: Reduction) -> bool {
-        let mut count = 0;
+    fn resource(&mut self, node: NodeIndex) {
+        let graph = self.graph;
+        let own = self.causes(node);
+        let (mut counted, mut holders, mut all_count, mut is_held) = (Vec::new(), Vec::new(), true, false);
         for edge in graph.graph.edges(node) {
-            let Edge::Wait(position) = *edge.weight() else { continue };
+            let Edge::Hold(position) = *edge.weight() else { continue };
+            let hold = graph.hold(position);
+            // A generator that has stopped holds it for nobody.
+            let goes_on = !matches!(hold.holder, Party::Resource(_)) || waits(graph, edge.target()).next().is_some();
+            is_held |= hold.is_known() && goes_on;
+            let holder = self.reduction.node(Node::Party(edge.target()));
+            holders.push(holder);
+            if hold.closes_cycles() && (self.premise != Premise::Proven || proves_hold(hold)) {
+                counted.push(holder);
+            } else {
+                // A candidate may let go, whether or not it may be part of a cycle.
+                all_count &= self.premise != Premise::Proven;
+            }
+        }
+        let wakers: Vec<Node> = graph.wakers.get(&node).cloned().unwrap_or_default();
+        let mut shut: Vec<Id> = wakers.into_iter().map(|waker| self.reduction.node(waker)).collect();
+        let lasts = matches!(self.premise, Premise::Lasting | Premise::WithoutOutside);
+        let is_known = matches!(&graph.graph[node], Party::Resource(key) if graph.known_wakers.contains(key));
+        if !is_held && lasts && is_known {
+            let causes = own.into_iter().chain([self.reduction.part(Rule::All(shut))]).collect();
+            self.reduction.set(Node::Party(node), Rule::Any(causes));
+            let same = self.reduction.node(Node::Party(node));
+            return self.reduction.set(Node::EveryHolder(node), Rule::Any(vec![same]));
+        }
+        if !is_held {
+            // Where nobody is known to hold it, candidates say more than other wakers.
+            shut.clear();
+        }
+        let one_holder = self.reduction.part(Rule::Any(counted));
+        let some = self.reduction.part(Rule::All([shut.as_slice(), &[one_holder]].concat()));
+        self.reduction.set(Node::Party(node), Rule::Any([own.as_slice(), &[some]].concat()));
+        let mut causes = own;
+        if !holders.is_empty() && all_count {
+            causes.push(self.reduction.part(Rule::All([shut, holders].concat())));
+        }
+        self.reduction.set(Node::EveryHolder(node), Rule::Any(causes));
+    }
+
+    /// The blocks of a party by its own waits: one rule for each `all` wait, and one for its `any` waits together.
+    fn causes(&mut self, node: NodeIndex) -> Vec<Id> {
+        let graph = self.graph;
+        let mut causes = Vec::new();
+        let mut one_of_several: Option<Vec<Id>> = None;
+        let mut may_go_on = false;
+        for (position, resource) in waits(graph, node) {
             let wait = graph.wait(position);
-            if wait.needs == Needs::Any {
-                count += 1;
-                if !self.every[edge.target().index()] || !by.counts(wait) || self.may_end(graph, position, by) {
-                    return false;
+            let wakers = graph.own_wakers.get(&position).map(Vec::as_slice).unwrap_or_default();
+            let counts = self.premise.counts(wait) && (self.premise != Premise::Proven || wakers.is_empty());
+            let target = match wait.needs {
+                Needs::All => Node::Party(resource),
+                Needs::Any => Node::EveryHolder(resource),
+            };
+            let mut needed = vec![self.reduction.node(target)];
+            needed.extend(wakers.iter().map(|waker| self.reduction.node(*waker)));
+            match (wait.needs, needed.as_slice()) {
+                (Needs::All, [only]) if counts => causes.push(*only),
+                (Needs::All, _) if counts => causes.push(self.reduction.part(Rule::All(needed))),
+                (Needs::All, _) => {}
+                (Needs::Any, _) => {
+                    may_go_on |= !counts;
+                    one_of_several.get_or_insert_default().extend(needed);
                 }
             }
         }
-        count > 0
+        let several = one_of_several.filter(|_| !may_go_on);
+        causes.extend(several.map(|needed| self.reduction.part(Rule::All(needed))));
+        causes
     }
 }

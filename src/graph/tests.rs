@@ -3,14 +3,10 @@
 use super::*;
 use crate::image::Addr;
 use crate::limits::graph::MOST_CYCLES;
-use crate::waits::{Gone, ResourceKey, Scope};
+use crate::waits::{Gone, Needs, ResourceKey, Scope, kinds};
 
 fn key(number: u64) -> ResourceKey {
-    ResourceKey {
-        kind: crate::waits::kinds::PTHREAD_MUTEX,
-        scope: Scope::Process(0),
-        address: Addr(0x1000 + number * 0x40),
-    }
+    ResourceKey { kind: kinds::PTHREAD_MUTEX, scope: Scope::Process(0), address: Addr(0x1000 + number * 0x40) }
 }
 
 fn thread(tid: i32) -> Party {
@@ -52,11 +48,7 @@ impl Build {
             since_ms: None,
             source: None,
             frame: None,
-            certainty: Certainty::Exact,
-            is_end: false,
-            is_sole_holder: false,
-            counted_readers: None,
-            is_sole_candidate: false,
+            strength: Strength::Recorded,
             evidence: vec![],
         });
         self.0.holds.last_mut().unwrap()
@@ -113,24 +105,16 @@ fn ring_of_three_and_self_and_separate_rings_with_victims() {
 }
 
 #[test]
-fn candidates_never_close_a_cycle_but_an_upgrade_is_suspected() {
+fn candidates_never_close_a_cycle() {
     let mut build = Build::default();
     build.ring(&[1, 2], 0);
-    build.0.holds[0].certainty = Certainty::Candidate;
+    build.0.holds[0].strength = Strength::Candidate;
     assert!(build.cycles().list.is_empty());
 
     let mut build = Build::default();
     build.ring(&[1], 0);
-    build.0.holds[0].certainty = Certainty::Candidate;
-    assert!(build.cycles().list.is_empty(), "the number of readers is not known");
-    build.0.holds[0].counted_readers = Some(2);
-    assert!(build.cycles().list.is_empty(), "there is another reader");
-    build.0.holds[0].counted_readers = Some(1);
-    let cycles = build.cycles();
-    assert_eq!(cycles.list[0].certainty, Certainty::Inferred);
-    assert!(!cycles.list[0].proven);
-    build.hold(thread(2), 0).certainty = Certainty::Candidate;
-    assert!(build.cycles().list.is_empty(), "another candidate");
+    build.0.holds[0].strength = Strength::Candidate;
+    assert!(build.cycles().list.is_empty(), "the only candidate is the waiter itself");
 }
 
 #[test]
@@ -169,9 +153,9 @@ fn timed_or_inferred_edges_prove_nothing_and_binding_ones_do() {
     let cycles = build.cycles();
     assert!(cycles.list[0].timed && !cycles.list[0].proven);
     build.0.waits[0].timed = false;
-    build.0.holds[0].certainty = Certainty::Inferred;
+    build.0.holds[0].strength = Strength::Inferred;
     assert!(!build.cycles().list[0].proven);
-    build.0.holds[0].is_sole_holder = true;
+    build.0.holds[0].strength = Strength::Sole;
     let cycles = build.cycles();
     assert!(cycles.list[0].proven);
     assert_eq!(cycles.list[0].certainty, Certainty::Inferred);
@@ -270,20 +254,21 @@ fn dense_graphs_are_bounded() {
 #[test]
 fn no_thread_waits_for_itself_by_an_end_that_its_process_has() {
     let threads = [vec![1, 2]];
+    let pipe = |number| ResourceKey { kind: kinds::PIPE, ..key(number) };
     let mut build = Build::default();
-    build.wait(1, 0);
-    build.wait(2, 1);
-    for lock in 0..2 {
-        build.hold(Party::Process(0), lock).is_end = true;
+    build.wait(1, 0).resource = pipe(0);
+    build.wait(2, 1).resource = pipe(1);
+    for number in 0..2 {
+        build.hold(Party::Process(0), number).resource = pipe(number);
     }
     assert!(WaitGraph::new(&build.0, &threads).cycles().list.is_empty(), "idle threads with wake-up pipes");
     // A file lock that the process holds is another thing.
-    build.0.holds[0].is_end = false;
+    (build.0.waits[0].resource, build.0.holds[0].resource) = (key(0), key(0));
     assert_eq!(WaitGraph::new(&build.0, &threads).cycles().list.len(), 1);
-    // Of two threads one is to write to the pipe and wants a lock that the reader has.
+    // One of two threads is to write to the pipe and wants a lock that the reader has.
     let mut build = Build::default();
-    build.wait(1, 0);
-    build.hold(Party::Process(0), 0).is_end = true;
+    build.wait(1, 0).resource = pipe(0);
+    build.hold(Party::Process(0), 0).resource = pipe(0);
     build.wait(2, 1);
     build.hold(thread(1), 1);
     let cycles = WaitGraph::new(&build.0, &threads).cycles();
@@ -299,7 +284,7 @@ fn who_is_held_up_follows_processes_and_any_of_several() {
     build.wait(3, 10);
     build.hold(Party::Process(0), 20);
     build.wait(4, 20);
-    // One who waits for any of two things, one of which somebody else can still give.
+    // A thread that waits for any of two resources; another thread can still give one.
     build.hold(thread(5), 30);
     for resource in [10, 30] {
         build.wait(6, resource);
@@ -315,21 +300,21 @@ fn who_is_held_up_follows_processes_and_any_of_several() {
     assert_eq!(graph.held_up_by(&all), [thread(3), thread(6)]);
 }
 
-/// A build in which lock 0 is held by nobody and only `hopes` could give it.
-fn enclosed(hopes: &[Hoped]) -> Build {
+/// A build in which lock 0 is held by nobody and only `wake sources` could give it.
+fn known_wakers(wake_sources: &[Waker]) -> Build {
     let mut build = Build::default();
     build.wait(1, 0);
-    for by in hopes {
-        let hope = Hope { resource: key(0), waiter: None, by: by.clone(), what: String::new() };
-        build.0.hopes.push(hope);
+    for by in wake_sources {
+        let wake_source = WakeSource { resource: key(0), waiter: None, by: by.clone(), what: String::new() };
+        build.0.wake_sources.push(wake_source);
     }
-    build.0.enclosed.push(crate::waits::model::Enclosed {
+    build.0.known_wakers.push(crate::waits::model::KnownWakers {
         resource: key(0),
         why: String::new(),
         certainty: Certainty::Exact,
         ruled_out: Vec::new(),
         whole_process: true,
-        is_told: true,
+        is_reportable: true,
     });
     build
 }
@@ -337,25 +322,25 @@ fn enclosed(hopes: &[Hoped]) -> Build {
 #[test]
 fn what_nobody_holds_never_comes_once_each_way_leads_to_who_can_never_go_on() {
     let never = |build: &Build| WaitGraph::new(&build.0, &[vec![1, 2, 3]]).never_comes(&key(0));
-    assert!(never(&enclosed(&[])), "nobody could");
-    assert!(!never(&enclosed(&[Hoped::Coming])) && !never(&enclosed(&[Hoped::Asked])));
-    let by = |tid: i32| Hoped::Party(thread(tid));
-    assert!(!never(&enclosed(&[by(2)])), "a thread that goes on");
-    let mut waits_too = enclosed(&[by(2)]);
+    assert!(never(&known_wakers(&[])), "nobody could");
+    assert!(!never(&known_wakers(&[Waker::ByItself])) && !never(&known_wakers(&[Waker::OnRequest])));
+    let by = |tid: i32| Waker::Party(thread(tid));
+    assert!(!never(&known_wakers(&[by(2)])), "a thread that goes on");
+    let mut waits_too = known_wakers(&[by(2)]);
     waits_too.wait(2, 0);
     assert!(never(&waits_too));
     waits_too.wait(3, 5).timed = true;
-    waits_too.0.hopes.push(Hope { resource: key(0), waiter: None, by: by(3), what: String::new() });
+    waits_too.0.wake_sources.push(WakeSource { resource: key(0), waiter: None, by: by(3), what: String::new() });
     assert!(!never(&waits_too), "one whose wait has a time-out");
-    // Of what is not known to be enclosed nothing is said.
-    let mut open = enclosed(&[]);
-    open.0.enclosed.clear();
+    // There is no result for a wait whose possible wakers are unknown.
+    let mut open = known_wakers(&[]);
+    open.0.known_wakers.clear();
     assert!(!never(&open));
 }
 
 #[test]
 fn any_thread_of_a_process_may_give_what_it_can() {
-    let mut build = enclosed(&[Hoped::Party(Party::Process(0))]);
+    let mut build = known_wakers(&[Waker::Party(Party::Process(0))]);
     build.ring(&[2, 3], 10);
     let never = |build: &Build| WaitGraph::new(&build.0, &[vec![1, 2, 3]]).never_comes(&key(0));
     assert!(never(&build), "the others are in a ring");
@@ -365,29 +350,29 @@ fn any_thread_of_a_process_may_give_what_it_can() {
 
 #[test]
 fn hope_for_what_somebody_holds_opens_a_ring_or_makes_it_a_suspicion() {
-    let ring = |waiter: Option<Party>, by: Hoped| {
+    let ring = |waiter: Option<Party>, by: Waker| {
         let mut build = Build::default();
         build.ring(&[1, 2], 0);
-        build.0.hopes.push(Hope { resource: key(1), waiter, by, what: String::new() });
+        build.0.wake_sources.push(WakeSource { resource: key(1), waiter, by, what: String::new() });
         let cycles = build.cycles().list;
         cycles.first().map(|cycle| cycle.proven)
     };
-    assert_eq!(ring(None, Hoped::Party(thread(3))), None, "another thread releases it");
-    assert_eq!(ring(None, Hoped::Party(thread(2))), Some(true), "who is in the ring does not");
-    assert_eq!(ring(None, Hoped::Asked), Some(false), "a signal may come");
+    assert_eq!(ring(None, Waker::Party(thread(3))), None, "another thread releases it");
+    assert_eq!(ring(None, Waker::Party(thread(2))), Some(true), "who is in the ring does not");
+    assert_eq!(ring(None, Waker::OnRequest), Some(false), "a signal may come");
     // Thread 1 waits for lock 1.
-    assert_eq!(ring(Some(thread(1)), Hoped::Coming), None, "its own time-out");
-    assert_eq!(ring(Some(thread(1)), Hoped::Asked), Some(false));
-    assert_eq!(ring(Some(thread(9)), Hoped::Coming), Some(true), "another's");
+    assert_eq!(ring(Some(thread(1)), Waker::ByItself), None, "its own time-out");
+    assert_eq!(ring(Some(thread(1)), Waker::OnRequest), Some(false));
+    assert_eq!(ring(Some(thread(9)), Waker::ByItself), Some(true), "another's");
 }
 
 #[test]
 fn what_only_hope_keeps_is_found() {
-    let of = |hopes: &[Hoped]| {
-        let build = enclosed(hopes);
+    let of = |wake_sources: &[Waker]| {
+        let build = known_wakers(wake_sources);
         let graph = WaitGraph::new(&build.0, &[vec![1]]);
-        graph.kept_by_hope([key(0)].iter()).len()
+        graph.kept_by_wake_source([key(0)].iter()).len()
     };
-    assert_eq!(of(&[Hoped::Asked, Hoped::Party(Party::Process(0))]), 1);
-    assert_eq!((of(&[]), of(&[Hoped::Asked, Hoped::Party(thread(7))])), (0, 0));
+    assert_eq!(of(&[Waker::OnRequest, Waker::Party(Party::Process(0))]), 1);
+    assert_eq!((of(&[]), of(&[Waker::OnRequest, Waker::Party(thread(7))])), (0, 0));
 }

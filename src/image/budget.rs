@@ -1,8 +1,8 @@
 //! How much memory one look may take for what its input announces: a few kilobytes can unpack to terabytes.
 //!
-//! In: the sizes of what is to be unpacked, copied or listed. Out: whether that still fits, and a [`Gap`] for each thing that did
-//! not. One budget for a look as a whole, of all its processes and files, kept by the thread that looks. What a live target's memory
-//! may take is bounded where it is copied.
+//! In: the sizes of data to unpack, copy or list. Out: whether the data still fits, and a [`Gap`] for each refusal.
+//! There is one budget for a whole sample with all its processes and files, kept by the thread that takes the sample.
+//! The code that copies a live target's memory bounds it itself.
 
 use std::cell::RefCell;
 
@@ -24,12 +24,17 @@ thread_local! {
     static BUDGET: RefCell<Budget> = const { RefCell::new(Budget { left: OF_A_LOOK, refused: Vec::new() }) };
 }
 
-/// Begin a look: all of it is there again.
+/// Begin a sample: the whole budget is there again.
 pub(crate) fn begin() {
     BUDGET.with_borrow_mut(|budget| *budget = Budget { left: OF_A_LOOK, refused: Vec::new() });
 }
 
-/// Take `bytes`; where so many are not left nothing is taken, and what they were for becomes a gap.
+/// Bytes that are left.
+pub(crate) fn left() -> u64 {
+    BUDGET.with_borrow(|budget| budget.left)
+}
+
+/// Take `bytes`. Where fewer are left, nothing is taken, and their purpose becomes a gap.
 pub(crate) fn take(bytes: u64, what: impl FnOnce() -> String) -> bool {
     BUDGET.with_borrow_mut(|budget| match budget.left.checked_sub(bytes) {
         Some(left) => {
@@ -54,7 +59,7 @@ pub(crate) fn take(bytes: u64, what: impl FnOnce() -> String) -> bool {
     })
 }
 
-/// Something else that a look could not have within its bounds, of time say.
+/// Something else that a sample could not have within its bounds, for example of time.
 pub(crate) fn note(gap: Gap) {
     BUDGET.with_borrow_mut(|budget| {
         if budget.refused.len() < MOST_GAPS && !budget.refused.contains(&gap) {
@@ -68,7 +73,7 @@ pub(crate) fn give_back(bytes: u64) {
     BUDGET.with_borrow_mut(|budget| budget.left = budget.left.saturating_add(bytes).min(OF_A_LOOK));
 }
 
-/// What did not fit since that was last asked.
+/// The refusals since the last call.
 pub(crate) fn gaps() -> Vec<Gap> {
     BUDGET.with_borrow_mut(|budget| std::mem::take(&mut budget.refused))
 }

@@ -1,25 +1,25 @@
-//! What errors of CUDA's runtime are called, and what each means for those who wait.
+//! The names of errors of CUDA's runtime, and their meaning for waiting threads.
 //!
 //! In: a number. Out: a row of a table. Whether a thread has an error its storage says.
 
-/// What an error means for whoever waits for what the call was to do.
+/// The meaning of an error for a thread that waits for the result of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// A kernel failed, or the GPU did: the context is lost, and every later call of CUDA fails with the same.
     Lost,
     /// The call was refused, and did nothing: a kernel that it launched never ran.
     Refused,
-    /// Something else: programs that look whether there is a GPU leave such errors behind, and go on well.
+    /// Something else: programs that check for a GPU leave such errors behind, and work on.
     Other,
 }
 
-/// What CUDA calls an error, and what it means.
+/// CUDA's name for an error, and its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CudaError {
     /// Its number.
     pub number: u32,
     name: &'static str,
-    /// What it means.
+    /// The meaning.
     pub meaning: Meaning,
 }
 
@@ -41,8 +41,8 @@ pub(crate) fn of(number: u32) -> Option<CudaError> {
 
 use Meaning::{Lost, Other, Refused};
 
-/// `enum cudaError` of driver_types.h, CUDA 13.0; numbers are the same since 10.1. What each means: the comments there, and for kernels
-/// that failed as measured with driver 580 (all later calls return the same).
+/// `enum cudaError` of driver_types.h, CUDA 13.0; numbers are the same since 10.1. The meanings come from the comments
+/// there. For kernels that failed they were measured with driver 580 (all later calls return the same).
 #[rustfmt::skip]
 const ERRORS: &[(u32, &str, Meaning)] = &[
     (1, "InvalidValue", Refused),

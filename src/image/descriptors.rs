@@ -1,9 +1,9 @@
-//! What the kernel knows of descriptors, sockets, file locks and semaphore sets, as plain data.
+//! The kernel's facts about descriptors, sockets, file locks and semaphore sets, as plain data.
 //!
 //! In: whatever a capture read. Out: [`Descriptor`]s of a captured process, [`KernelFacts`] about the rest of the
 //! machine, and [`asked`]: which descriptors a system call waits for. A core has none of this; a snapshot has it.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use serde::{Deserialize, Serialize};
@@ -20,9 +20,9 @@ use crate::limits::image::{FD_SETSIZE, MOST_OPERATIONS, MOST_WANTED};
 pub(crate) struct Descriptor {
     /// Its number.
     pub number: i32,
-    /// What it is, as the kernel names it: `/path`, `pipe:[123]`, `socket:[123]`, `anon_inode:[eventfd]`.
+    /// The target, as the kernel names it: `/path`, `pipe:[123]`, `socket:[123]`, `anon_inode:[eventfd]`.
     pub target: String,
-    /// Inode of the file, where it was asked for.
+    /// Inode of the file, where it was read.
     pub inode: Option<u64>,
     /// A pipe or FIFO.
     pub is_pipe: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Descriptor {
     pub reads: bool,
     /// Open for writing.
     pub writes: bool,
-    /// What else is known of one that is waited for.
+    /// Further facts about an awaited one.
     #[serde(default)]
     pub detail: Detail,
 }
@@ -45,7 +45,7 @@ impl Descriptor {
     }
 }
 
-/// What the kernel tells of special files (fdinfo).
+/// The kernel's details of special files (fdinfo).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Detail {
     /// Nothing.
@@ -81,14 +81,14 @@ pub(crate) struct Want {
     pub writes: bool,
 }
 
-/// What a system call asks of descriptors.
+/// A system call's request to descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Data from, or room in, this one.
     One(Want),
-    /// Whichever of these comes first.
+    /// The first of these to come.
     Several(Vec<Want>),
-    /// Whichever of an epoll set comes first.
+    /// The first event of an epoll set.
     Set(i32),
     /// The end of the process of a pidfd.
     Process(i32),
@@ -105,7 +105,7 @@ pub(crate) struct FileLock {
     pub write: bool,
     /// Waits for another one.
     pub blocked: bool,
-    /// The process that asked for it; -1 where the lock belongs to an open file description.
+    /// The process that requested it; -1 where the lock belongs to an open file description.
     pub pid: i32,
     /// Device (major, minor) of the file.
     pub device: (u32, u32),
@@ -118,7 +118,7 @@ pub(crate) struct FileLock {
 }
 
 impl FileLock {
-    /// It belongs to an open file, and who has that is not told.
+    /// It belongs to an open file, whose processes are not named.
     pub(crate) fn is_of_open_file(&self) -> bool {
         self.pid == -1
     }
@@ -127,7 +127,7 @@ impl FileLock {
 /// An end of a pipe, socket or eventfd in a process that was not captured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PipeEnd {
-    /// As in [`Descriptor::target`]; of an eventfd [`event_name`].
+    /// As in [`Descriptor::target`]; for an eventfd [`event_name`].
     pub target: String,
     /// The process.
     pub pid: i32,
@@ -155,6 +155,12 @@ pub(crate) struct Socket {
     pub unaccepted_by: Option<u64>,
     /// Bytes that wait to be read.
     pub unread: u64,
+    /// It takes datagrams: without a peer, those of any process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_datagram: bool,
+    /// The address of the other end, of a connection by TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<std::net::SocketAddr>,
 }
 
 /// Descriptors that were sent through a unix socket (SCM_RIGHTS) to a process that has not taken them yet.
@@ -164,7 +170,8 @@ pub(crate) struct InFlight {
     pub pid: i32,
     /// How many.
     pub count: u64,
-    /// The processes that have the socket or its other end, through which they were sent. None where anybody may have sent them.
+    /// The processes that have the socket or its other end, through which they were sent. Empty where any process may
+    /// have sent them.
     #[serde(default)]
     pub ends: Vec<i32>,
     /// The processes that any of these has a unix socket in common with.
@@ -223,16 +230,16 @@ pub(crate) struct MessageQueue {
     pub receiver: i32,
 }
 
-/// What the rest of the machine has to do with the captured processes.
+/// The relation of the rest of the machine to the captured processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KernelFacts {
     /// File locks, where a captured thread waits for one.
     pub locks: Vec<FileLock>,
-    /// Other ends of what captured threads wait for, in other processes.
+    /// Other ends, in other processes, of the pipes and sockets that captured threads wait for.
     pub ends: Vec<PipeEnd>,
     /// Processes whose descriptors could not be read: any of them may have such an end.
     pub unread: usize,
-    /// Descriptors on their way to processes, where somebody waits for a pipe or socket.
+    /// Descriptors on their way to processes, where a thread waits for a pipe or socket.
     #[serde(default)]
     pub in_flight: Vec<InFlight>,
     /// From whom those descend who may have sent them, and those who have what is waited for.
@@ -241,7 +248,7 @@ pub(crate) struct KernelFacts {
     /// When pipes that are waited for were made, where descriptors are on their way.
     #[serde(default)]
     pub made: Vec<Made>,
-    /// There are more sockets than were asked for such descriptors.
+    /// More sockets exist than were read for such descriptors.
     #[serde(default)]
     pub sockets_passed_over: bool,
     /// Sockets that captured threads wait for.
@@ -260,7 +267,7 @@ pub(crate) struct KernelFacts {
     /// The signals that stopped captured processes.
     #[serde(default)]
     pub stopped: Vec<(i32, i32)>,
-    /// Who maps the files in whose shared memory captured threads wait.
+    /// Processes that map the files in whose shared memory captured threads wait.
     #[serde(default)]
     pub sharers: Vec<Sharers>,
     /// Semaphores that captured threads wait for.
@@ -272,6 +279,40 @@ pub(crate) struct KernelFacts {
     /// How busy the GPUs were, where a captured thread waits for one.
     #[serde(default)]
     pub gpu: Option<GpuUse>,
+    /// Children of captured processes that have died and were not waited for.
+    #[serde(default)]
+    pub dead_children: Vec<DeadChild>,
+    /// How many sleeping descendants of captured processes were not looked at.
+    #[serde(default)]
+    pub passed_over: usize,
+}
+
+/// A child that has died, and whose parent has not asked for its exit status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeadChild {
+    /// Its id.
+    pub pid: i32,
+    /// Whose child it is.
+    pub parent: i32,
+    /// The kernel's name of it.
+    pub name: String,
+    /// Its exit status as `waitpid` reports it, where it may be known.
+    pub status: Option<i32>,
+}
+
+impl DeadChild {
+    /// `python3 (12) was killed by signal 9`, `python3 (12) exited with status 3`.
+    pub(crate) fn described(&self) -> String {
+        let how = match self.status.map(|status| (status & 0x7f, status >> 8 & 0xff)) {
+            Some((0, status)) => format!("exited with status {status}"),
+            Some((signal, _)) => match nix::sys::signal::Signal::try_from(signal) {
+                Ok(known) => format!("was killed by {known}"),
+                Err(_) => format!("was killed by signal {signal}"),
+            },
+            None => "has exited".to_owned(),
+        };
+        format!("{} ({}) {how}", self.name, self.pid)
+    }
 }
 
 /// The processes that map one file in whose shared memory a captured thread waits.
@@ -285,7 +326,7 @@ pub(crate) struct Sharers {
     pub processes: Vec<(i32, Vec<i32>)>,
     /// Processes whose maps could not be read, with their names and the ids of their threads.
     pub unread: Vec<(i32, String, Vec<i32>)>,
-    /// Every process of the machine is one of those that were asked.
+    /// The search covered every process of the machine.
     pub sees_all: bool,
 }
 
@@ -298,7 +339,7 @@ impl Sharers {
 }
 
 impl KernelFacts {
-    /// Who maps a file, where that was asked.
+    /// The processes that map a file, where that was read.
     pub(crate) fn sharers(&self, device: (i32, i32), inode: u64) -> Option<&Sharers> {
         self.sharers.iter().find(|one| (one.device, one.inode) == (device, inode))
     }
@@ -308,7 +349,7 @@ impl KernelFacts {
         self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| handled & signals != 0)
     }
 
-    /// What is known of a socket.
+    /// The facts about a socket.
     pub(crate) fn socket(&self, inode: u64) -> Option<&Socket> {
         self.sockets.iter().find(|socket| socket.inode == inode)
     }
@@ -317,7 +358,7 @@ impl KernelFacts {
 /// Signals that bring news of other processes and timers: SIGUSR1 10, SIGUSR2 12, SIGALRM 14, SIGCHLD 17, SIGIO 29, and
 /// those of real time.
 pub(crate) const NEWS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 34;
-/// Signals that tell of a fault of the thread itself: SIGILL 4, SIGTRAP 5, SIGABRT 6, SIGBUS 7, SIGFPE 8, SIGSEGV 11,
+/// Signals that report a fault of the thread itself: SIGILL 4, SIGTRAP 5, SIGABRT 6, SIGBUS 7, SIGFPE 8, SIGSEGV 11,
 /// SIGSYS 31.
 pub(crate) const FAULT_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
 
@@ -350,7 +391,7 @@ impl Want {
     }
 }
 
-/// Which descriptors `call` waits for; `None` if for none, or for too many to look at.
+/// The descriptors that `call` waits for; `None` if it waits for none, or for more than the limit.
 pub(crate) fn asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<Asked> {
     let [a0, a1, a2, a3, ..] = call.arguments;
     let row = architecture.system_call(call.number)?;
@@ -392,11 +433,11 @@ pub(crate) struct SetOperation {
     pub set: i32,
     /// Which semaphore.
     pub number: u16,
-    /// What is added; 0: wait until it is 0.
+    /// The amount to add; 0: wait until it is 0.
     pub change: i16,
 }
 
-/// What a semop or semtimedop does; empty for other calls.
+/// The operations of a semop or semtimedop; empty for other calls.
 pub(crate) fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
     // struct sembuf { unsigned short sem_num; short sem_op; short sem_flg; }
     const SIZE: usize = 6;
@@ -454,7 +495,7 @@ fn selected(end: i32, sets: [Addr; 3], memory: &dyn Memory) -> Option<Vec<Want>>
     Some(wants)
 }
 
-/// A call waits for more than are looked at one by one.
+/// Note that a call waits for more descriptors than lockscope reads one by one.
 pub(crate) fn tell_of_many() {
     limits::met(MOST_WANTED, "who may end a wait for very many descriptors", "descriptors of one call");
 }

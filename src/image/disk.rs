@@ -57,14 +57,30 @@ impl Disk {
     }
 }
 
+/// Whether the kernel would break a lease if this file were opened to be read (fcntl(2), F_SETLEASE), with a signal to its holder.
+pub(super) fn is_leased(root: OwnedFd, path: &str) -> bool {
+    let Ok(place) = place_inside(root, Path::new(path)) else { return false };
+    let Ok(metadata) = File::from(place).metadata() else { return false };
+    let device = metadata.dev();
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    // One that is being broken says so in place of its kind.
+    let is_it = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1) == Some(&"LEASE") && words.get(3) != Some(&"READ") && words.contains(&file.as_str())
+    };
+    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(is_it))
+}
+
 /// A root to follow paths in.
 pub(super) fn root_of(path: &Path) -> Option<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     nix::fcntl::open(path, flags, Mode::empty()).ok()
 }
 
-/// A regular file of at most `most` bytes whose path leads nowhere out of `root`, opened anew by the rights of whoever calls, if
-/// `is_it` says so of the name that it has behind all links; and when it was changed last, in seconds since 1970.
+/// A regular file of at most `most` bytes whose path leads nowhere out of `root`, and when it was last changed, in
+/// seconds since 1970. It is opened anew by the caller's rights, if `is_it` accepts the name that it has behind all
+/// links.
 pub(super) fn read_inside(
     root: OwnedFd,
     path: &str,
@@ -138,7 +154,7 @@ fn walk_inside(root: OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     way.pop().ok_or(Errno::ENOENT)
 }
 
-/// Whether a file lost bytes while it was read, since that was last asked: they read as zeros.
+/// Whether a file lost bytes while it was read, since the last call: they read as zeros.
 pub(crate) fn files_changed() -> bool {
     sys::lost_pages()
 }
@@ -168,7 +184,7 @@ pub(super) fn debug_files(build_id: Option<&[u8]>, link: Option<&str>, module_pa
 mod tests {
     use super::*;
 
-    /// Both ways to follow a path, by the first bytes of what they find.
+    /// Both ways to follow a path, by the first bytes of the found file.
     fn found(root: &Path, path: &str) -> [Option<Vec<u8>>; 2] {
         let open = |root: &Path| OwnedFd::from(File::open(root).unwrap());
         let read = |place: OwnedFd| std::fs::read(format!("/proc/self/fd/{}", place.as_raw_fd())).unwrap();
@@ -217,7 +233,7 @@ mod tests {
     fn a_file_that_is_cut_while_it_is_mapped_reads_as_zeros() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("library");
-        // Of what is left of a file the kernel gives whole pages.
+        // The kernel maps the rest of a cut file in whole pages.
         let page = sys::page_size();
         std::fs::write(&path, vec![1; 3 * page]).unwrap();
         let bytes = Disk::default().open(&path, |_| true).unwrap();

@@ -1,9 +1,9 @@
-//! The variables of the environment that say how CUDA and NCCL work, and which rank of which job a process is.
+//! The environment variables that configure CUDA and NCCL, or that show a process's rank and job.
 //!
-//! In: the strings that the program was started with. Out: those few, so that nothing else of the environment comes into
-//! a report or a snapshot. What the program set later is not among them.
+//! In: the strings that the program was started with. Out: those few variables, so that nothing else of the environment
+//! comes into a report or a snapshot. Later changes by the program are not among them.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(

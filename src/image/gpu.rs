@@ -1,8 +1,9 @@
-//! What is known of GPUs from outside the target: the kernel's driver, how busy the devices are.
+//! Facts about GPUs from outside the target: the kernel's driver, and how busy the devices are.
 //!
-//! In: texts of the kernel's driver and of nvidia-smi. Out: [`GpuUse`] and versions, plain data. It asks nobody itself.
+//! In: texts of the kernel's driver and of nvidia-smi. Out: [`GpuUse`] and versions, plain data. It makes no query
+//! itself.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -19,7 +20,7 @@ use super::gpu_errors::DriverError;
 use super::{Addr, Gap, Mapping, ProcessImage};
 use crate::nccl_ras::Answer;
 
-/// How busy the devices were at the look.
+/// How busy the devices were at the sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuUse {
     /// Devices, in nvidia-smi's order.
@@ -29,10 +30,10 @@ pub(crate) struct GpuUse {
     /// Errors of devices in the kernel's log, where that may be read.
     #[serde(default)]
     pub errors: Vec<DriverError>,
-    /// What NCCL's RAS has said of the jobs of the processes.
+    /// The answers of NCCL's RAS about the jobs of the processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heard: Vec<Heard>,
-    /// Who of these gave no answer.
+    /// The sources that gave no answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct GpuUse {
 pub(crate) struct Heard {
     /// Where it listens.
     pub address: String,
-    /// The processes of the look that it speaks of.
+    /// The processes of the sample that it mentions.
     pub processes: Vec<i32>,
     pub answer: Answer,
 }
@@ -58,7 +59,7 @@ pub(crate) struct Device {
     pub processes: Vec<i32>,
 }
 
-/// What to ask nvidia-smi for devices, and for processes on them.
+/// The query to nvidia-smi for devices, and for processes on them.
 pub(crate) const DEVICES: [&str; 2] = ["--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits"];
 /// The same for processes.
 pub(crate) const PROCESSES: [&str; 2] = ["--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"];

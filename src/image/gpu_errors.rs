@@ -2,7 +2,7 @@
 //!
 //! In: messages of the kernel. Out: [`DriverError`]s, plain data, and what each number means. It reads no file.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub(crate) struct DriverError {
     pub pid: Option<i32>,
 }
 
-/// What an error means.
+/// The meaning of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meaning {
     /// In words, of the GPU.
@@ -67,14 +67,14 @@ impl DriverError {
         let (bus, rest) = message.trim().strip_prefix("NVRM: Xid (PCI:")?.split_once("): ")?;
         let mut words = rest.split(',').map(str::trim);
         let number = words.next()?.parse().ok()?;
-        // Of an error that is nobody's work it is <unknown>; older drivers put it into quotes.
+        // The pid of an error without a process is <unknown>; older drivers put it into quotes.
         let pid = words.find_map(|word| word.strip_prefix("pid="));
         let pid = pid.and_then(|pid| pid.trim_matches(['\'', '"']).parse().ok());
         let is_address = !bus.is_empty() && bus.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
         is_address.then(|| DriverError { at_ms, bus: bus.to_owned(), device: None, number, pid })
     }
 
-    /// What it means, where that is known.
+    /// The meaning, where it is known.
     pub(crate) fn meaning(&self) -> Option<Meaning> {
         MEANINGS.iter().find(|(number, _)| *number == self.number).map(|(_, meaning)| *meaning)
     }

@@ -1,8 +1,8 @@
-//! How a process was started and where on the network it is, as plain data: what tells it from the processes of other hosts, and
-//! what joins it with them.
+//! How a process was started and where on the network it is, as plain data: the facts that distinguish it from
+//! processes of other hosts, and that join it with them.
 //!
-//! In: whatever a capture read. Out: [`Launch`]. A core has none of this; a snapshot has it. What the variables of launchers mean is
-//! said elsewhere ([`launcher`](crate::launcher)).
+//! In: the result of a capture. Out: [`Launch`]. A core has none of this; a snapshot has it.
+//! [`launcher`](crate::launcher) interprets the launchers' variables.
 
 use std::net::SocketAddr;
 
@@ -33,13 +33,13 @@ pub(crate) struct Launch {
 )]
 #[non_exhaustive]
 pub struct Namespaces {
-    /// Of process ids.
+    /// The namespace of process ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u64>,
-    /// Of the network.
+    /// The network namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<u64>,
-    /// Of System V objects and message queues.
+    /// The namespace of System V objects and message queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipc: Option<u64>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     pub unread: u64,
     /// Bytes that were sent and not acknowledged.
     pub unsent: u64,
-    /// Bytes that it has carried since it was opened, both ways together, where the kernel was asked.
+    /// Bytes that it has carried since it was opened, both ways together, where the kernel was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! The captured target as plain data: processes, threads with registers, mappings, memory, files, kernel facts.
 //!
-//! In: whatever a capture ([`live`], later cores and snapshots) collected. Out: an [`Image`] that owns it.
-//! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
+//! In: the result of a capture ([`live`], cores and snapshots). Out: an [`Image`] that owns it. Nothing here decodes a
+//! lock, unwinds a stack or depends on the source of a fact.
 
 pub(crate) mod budget;
 pub(crate) mod core;
@@ -36,7 +36,7 @@ pub(crate) use taken::Taken;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Gap {
-    /// What is missing: "stack of thread 543", "readers of rwlock 0x..".
+    /// The missing data: "stack of thread 543", "readers of rwlock 0x..".
     pub what: String,
     /// Why, and where there is one, the next thing to try.
     pub why: String,
@@ -49,16 +49,16 @@ impl Gap {
     }
 }
 
-/// One look at one or several processes, taken as close to one instant as the source allows.
+/// One sample of one or several processes, taken as close to one instant as the source allows.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     /// The captured processes, in the order the user named them, then descendants.
     pub processes: Vec<ProcessImage>,
-    /// What could not be captured.
+    /// The data that could not be captured.
     pub gaps: Vec<Gap>,
     /// How long the target stood still, in microseconds; 0 for a core.
     pub pause_us: u64,
-    /// How often its threads were asked to stop, since some of them came too late; 0 where none was.
+    /// How often lockscope asked its threads to stop, since some of them came too late; 0 where it asked none.
     pub rounds: u32,
     /// File locks, and who else has an end of a pipe.
     pub kernel: KernelFacts,
@@ -77,9 +77,11 @@ pub(crate) struct ProcessImage {
     pub ns_pid: i32,
     /// Parent's process id, where known.
     pub parent: Option<i32>,
-    /// Threads of the parent at the look, as (tid as the parent itself calls it, name): a fork child may have
+    /// Threads of the parent at the sample, as (tid as the parent itself calls it, name): a fork child may have
     /// inherited a lock whose owner lives only there. Empty where unknown, or where the parent is captured itself.
     pub parent_threads: Vec<(i32, String)>,
+    /// The parent's process id where both have one address space: between vfork and exec, and after clone with CLONE_VM.
+    pub shares_memory_of: Option<i32>,
     /// The program's path as the target sees it.
     pub exe: Option<PathBuf>,
     /// Its argument vector.
@@ -98,7 +100,7 @@ pub(crate) struct ProcessImage {
     pub auxiliary: Vec<u8>,
     /// Open files, where a captured thread waits for one; empty where unknown.
     pub descriptors: Vec<Descriptor>,
-    /// The variables that say how CUDA and NCCL work and which rank of which job it is, as the program was started with them.
+    /// The variables that configure CUDA and NCCL or show its rank and job, as the program was started with them.
     pub environment: Vec<(String, String)>,
     /// How it was started, and where on the network it is.
     pub launch: Launch,
@@ -113,7 +115,7 @@ pub(crate) struct ThreadImage {
     pub ns_tid: i32,
     /// The kernel's name of the thread (comm, at most 15 bytes).
     pub name: String,
-    /// The state before the look.
+    /// The state before the sample.
     pub state: TaskState,
     /// General registers at the stop; `None` when the thread did not come to a stop.
     pub registers: Option<Registers>,
@@ -126,9 +128,9 @@ pub(crate) struct ThreadImage {
     /// How often it got a processor between these samples.
     #[serde(default)]
     pub turns: Option<u64>,
-    /// How long it has slept, in milliseconds, where the kernel tells.
+    /// How long it has slept, in milliseconds, where the kernel reports it.
     pub asleep_ms: Option<u64>,
-    /// Start time in clock ticks since boot (field 22 of stat), to tell a reused tid.
+    /// Start time in clock ticks since boot (field 22 of stat), to recognise a reused tid.
     pub start_ticks: Option<u64>,
     /// How long ago it started, in milliseconds, to within a clock tick of 10 ms.
     pub age_ms: Option<u64>,
@@ -137,30 +139,30 @@ pub(crate) struct ThreadImage {
     /// When it last ran, by the clock of its processor: the start of its sleep. Known of threads that were read asleep.
     #[serde(default)]
     pub last_ran: Option<u64>,
-    /// How often the look stopped it: each time adds two switches.
+    /// How often the sample stopped it: each time adds two switches.
     #[serde(default)]
     pub stops: u32,
-    /// It ran while it was looked at: what is known of it is of no one instant.
+    /// It ran during the sample: its data belong to no single instant.
     #[serde(default)]
     pub moved: bool,
     /// Why registers are missing.
     pub missing: Option<String>,
-    /// How the registers were had.
+    /// The source of the registers.
     #[serde(default)]
     pub source: RegisterSource,
 }
 
-/// How registers of a thread were had.
+/// The source of a thread's registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) enum RegisterSource {
-    /// It is not said: a core, an older snapshot, or none were had.
+    /// Unknown: a core, an older snapshot, or no registers.
     #[default]
     Unsaid,
     /// The thread was stopped.
     Stop,
-    /// It slept, and an eBPF task iterator told all of them.
+    /// It slept, and an eBPF task iterator gave all of them.
     TaskIterator,
-    /// It slept, and /proc told its system call, stack pointer and pc.
+    /// It slept, and /proc gave its system call, stack pointer and pc.
     KernelFiles,
 }
 
@@ -279,7 +281,7 @@ pub(crate) fn share_fork_ancestor(one: &[Mapping], other: &[Mapping]) -> bool {
 }
 
 impl ThreadImage {
-    /// A thread of which nothing is known but its id, in every namespace, and that it sleeps.
+    /// A sleeping thread whose id, in every namespace, is all that is known.
     pub(crate) fn new(tid: i32) -> ThreadImage {
         ThreadImage {
             tid,
@@ -327,10 +329,10 @@ impl ThreadImage {
         }
     }
 
-    /// Whether it sleeps in a futex without a time-out, and has come back to that often from before the look: other calls and
-    /// time-outs wake a thread that gets on no further.
+    /// Whether it sleeps in a futex without a time-out, and has come back to that often from before the sample: other
+    /// calls and time-outs wake a thread that gets on no further.
     pub(crate) fn took_turns(&self) -> bool {
-        /// A stop of the look before adds two at most.
+        /// A stop of the earlier sample adds two at most.
         const MANY: u64 = 4;
         let is_untimed_futex = |call: Syscall| {
             let row = self.registers.and_then(|one| one.general.architecture().system_call(call.number));
@@ -341,8 +343,8 @@ impl ThreadImage {
         self.turns.is_some_and(|turns| turns >= MANY) && self.call().is_some_and(is_untimed_futex)
     }
 
-    /// Whether it has not run from an `earlier` look to this one: certain if it was left asleep, and unknown (`None`) if the look
-    /// itself woke it, for then a round of its own code is not told from that.
+    /// Whether it has not run from an `earlier` sample to this one. The answer is certain if it was left asleep. It is
+    /// unknown (`None`) if the sample itself woke it: then a round of its own code looks the same.
     pub(crate) fn stood_since(&self, earlier: &ThreadImage) -> Option<bool> {
         if self.moved || earlier.moved || self.start_ticks != earlier.start_ticks {
             return Some(false);
@@ -357,8 +359,8 @@ impl ThreadImage {
                 went_to_sleep + was_displaced == 0
                     && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then),
             ),
-            // A stop and the release after it add two (measured). Who is let go runs for a moment and may be displaced in it: that
-            // says nothing.
+            // A stop and the release after it add two (measured). A released thread runs for a moment and may be
+            // preempted then: that shows nothing.
             stops if went_to_sleep > 2 * u64::from(stops) => Some(false),
             _ => None,
         }
@@ -366,7 +368,7 @@ impl ThreadImage {
 }
 
 impl ProcessImage {
-    /// One of which nothing is known but that there was one.
+    /// A process that existed, with no known facts.
     pub(crate) fn unknown() -> ProcessImage {
         ProcessImage {
             architecture: Architecture::X86_64,
@@ -374,6 +376,7 @@ impl ProcessImage {
             ns_pid: 0,
             parent: None,
             parent_threads: Vec::new(),
+            shares_memory_of: None,
             exe: None,
             cmdline: Vec::new(),
             threads: Vec::new(),
@@ -407,7 +410,7 @@ impl ProcessImage {
     }
 }
 
-/// Memory and files of a process of which nothing is known.
+/// Memory and files of a process without any known data.
 #[derive(Debug)]
 struct Nothing;
 

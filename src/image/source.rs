@@ -1,7 +1,7 @@
 //! Lines of source files, as facts: what stands where a thread took something or waits.
 //!
-//! In: the bytes of a file. Out: [`SourceLines`]: the lines that were asked for. Which files may be read is for whoever captures
-//! (`live::sources`); which lines are wanted the judgement says.
+//! In: the bytes of a file. Out: [`SourceLines`]: the requested lines. The capture decides which files may be read
+//! (`live::sources`); the verdict decides which lines are needed.
 
 use std::collections::BTreeSet;
 

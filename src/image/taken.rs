@@ -1,4 +1,4 @@
-//! When and where a look was taken.
+//! When and where a sample was taken.
 //!
 //! In: nothing. Out: plain data, which a snapshot keeps. A core says none of it.
 
@@ -6,14 +6,14 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-/// A machine, as it is told from others.
+/// The identity of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Host {
     /// Its name; not in a snapshot that was written with `--redact`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it drew by lot when it was started: equal on one machine until it is started again.
+    /// A random id of the boot: equal on one machine until the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
     /// Release of its kernel.
@@ -21,12 +21,12 @@ pub struct Host {
     pub kernel: Option<String>,
 }
 
-/// When and where a look was taken.
+/// When and where a sample was taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Taken {
     /// The machine.
     pub host: Host,
-    /// When the look began and ended, by its clock (RFC 3339, UTC).
+    /// When the sample began and ended, by its clock (RFC 3339, UTC).
     pub began: String,
     pub ended: String,
 }

@@ -21,7 +21,7 @@ const STACK_SIZE: u64 = 1 << 32;
 const RETURN: u64 = 0x30_0000_0000;
 const PAGE: u64 = 0x10000;
 
-/// What is known of the functions that a file exports.
+/// The facts about the functions that a file exports.
 #[derive(Debug, Default)]
 pub struct Exported {
     /// How many there are.
@@ -38,8 +38,9 @@ pub struct Exported {
     pub lost: Vec<String>,
 }
 
-/// Look at every exported function of an ELF file, and in each at up to `most` instructions that stand evenly apart, the first among
-/// them; in all functions together at about `in_all`, though at one of each. `None` if it is no ELF file of a machine that lockscope knows.
+/// Check every exported function of an ELF file, and in each up to `most` instructions that stand evenly apart, the
+/// first among them. In all functions together it checks about `in_all`, but at least one in each. `None` if it is no
+/// ELF file of a machine that lockscope knows.
 pub fn exported(bytes: Vec<u8>, most: usize, in_all: usize) -> Option<Exported> {
     let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
     let architecture = Architecture::of_elf(elf.elf_header().e_machine.get(elf.endian()).0).ok()?;
@@ -62,7 +63,7 @@ pub fn exported(bytes: Vec<u8>, most: usize, in_all: usize) -> Option<Exported> 
         let start = Addr(BASE + start);
         found.functions += 1;
         let symbol = symbols.function(start);
-        // What is mangled gets another name.
+        // A mangled symbol gets another name.
         let is_one =
             |named: &str| name.starts_with("_Z") || group.iter().any(|one| one.2.split('@').next() == Some(named));
         if !symbol.as_ref().is_some_and(|symbol| symbol.address == start && is_one(&symbol.name)) {
@@ -154,7 +155,7 @@ impl Mapped {
 
 impl Memory for Mapped {
     fn read(&self, address: Addr, buffer: &mut [u8]) -> Result<usize, Fault> {
-        // What is read at the address of the caller is found by a function that keeps its place in such a register.
+        // A function that keeps its data in a register finds these values at the address of the caller.
         if [STACK, RETURN].iter().any(|start| (*start..start + STACK_SIZE).contains(&address.0)) {
             let word = |at: u64| RETURN.to_le_bytes().get(at as usize % 8).copied().unwrap_or(0);
             buffer.iter_mut().zip(address.0..).for_each(|(byte, at)| *byte = word(at));

@@ -24,7 +24,7 @@ use crate::{python, snapshot, waits};
 /// Where fuzzed memory begins.
 const BASE: u64 = 0x10000;
 
-/// A core or a snapshot, looked at from end to end. Whether it could be.
+/// Analyse a core or a snapshot from end to end. Returns whether that was possible.
 pub fn core(bytes: &[u8]) -> bool {
     let path = PathBuf::from("fuzzed");
     budget::begin();

@@ -1,4 +1,4 @@
-//! What each stage between capture and graph costs, for `cargo bench`.
+//! The cost of each stage between capture and graph, for `cargo bench`.
 //!
 //! In: a process id. Out: times. It judges nothing.
 
@@ -9,7 +9,7 @@ use crate::modules::Modules;
 use crate::symbols::{Symbols, Tables};
 use crate::{threads, unwind, waits};
 
-/// What was measured of one process.
+/// The measurements of one process.
 #[derive(Debug)]
 pub struct Measured {
     /// Number of its threads.
@@ -22,7 +22,7 @@ pub struct Measured {
     pub found: Option<[usize; 3]>,
 }
 
-/// Look at a process once, and at its waits twice. `None` if it cannot be looked at.
+/// Sample a process once, and find its waits twice. `None` if lockscope cannot sample it.
 pub fn measure(pid: i32) -> Option<Measured> {
     let options = Options { pids: vec![pid], max_pause: Some(Duration::from_secs(5)), ..Options::default() };
     let image = LiveTarget::open(options).ok()?.look().ok()?;

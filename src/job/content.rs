@@ -28,7 +28,7 @@ pub(super) fn name(value: &impl Serialize) -> String {
     format!("{:032x}", hasher.0)
 }
 
-/// What is written to it is counted in.
+/// Hashes everything that is written to it.
 struct Hasher(u128);
 
 impl Write for Hasher {

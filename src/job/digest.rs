@@ -1,10 +1,11 @@
-//! What is kept of looks at the ranks of nodes: a set, which merges with others, and its file.
+//! The data that lockscope keeps of samples at the ranks of nodes: a set, which merges with others, and its file.
 //!
-//! In: looks, or the bytes of a file. Out: a [`Digest`], or a [`DigestError`] that says what the file is instead. It holds no
-//! arguments, no variables and no stacks: of each rank who it is, what its main thread and those in collectives wait for, and
-//! the verdict over it. What a file says of itself is checked: a look that does not bear the name of its content was changed.
+//! In: samples, or the bytes of a file. Out: a [`Digest`], or a [`DigestError`] that says why the file is none. It
+//! holds no arguments, no variables and no stacks. For each rank it holds its identity, the waits of its main thread
+//! and of threads in collectives, and its verdict. The file's own claims are checked: a sample whose name is not that
+//! of its content was changed.
 
-// What it reads is foreign.
+// All of its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -31,31 +32,31 @@ use crate::waits::collective::Collective;
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
 const VERSION: &str = "1.7";
-/// Versions whose looks have nothing that this one does not know.
+/// Versions whose samples have nothing that this one does not know.
 const KNOWN: [&str; 8] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", VERSION];
 
-/// Looks at ranks of jobs, each once, in order of their names.
+/// Samples of ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Digest {
     looks: BTreeMap<String, Look>,
     witnesses: BTreeMap<String, Witness>,
-    /// Names of many looks, by the name of all of them.
+    /// Names of many samples, by the name of all of them.
     sets: BTreeMap<String, BTreeSet<String>>,
     /// The version of a file that may say more than is kept of it here.
     later: Option<String>,
 }
 
-/// Looks of the first round that were there when one of the second began.
+/// Samples of the first round that were there when one of the second began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// A few, by their names.
     pub(crate) names: BTreeSet<String>,
-    /// Many, by the name of all of them: in each look of thousands they would be thousands of thousands.
+    /// Many, by the name of all of them: in each sample of thousands they would be thousands of thousands.
     pub(crate) set: Option<String>,
 }
 
 impl Seen {
-    /// These looks; and their set, where there are so many that the digest has to have it.
+    /// These samples. If they are too many to name, also a digest that has to contain their set.
     pub(crate) fn of(names: BTreeSet<String>) -> (Seen, Digest) {
         let mut digest = Digest::default();
         if names.len() <= MOST_NAMED {
@@ -94,7 +95,7 @@ struct Written {
     sets: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What a file says of itself, which one of any version does.
+/// The header of a file. Files of any version have it.
 #[derive(Debug, Deserialize)]
 struct Header {
     schema: Option<String>,
@@ -109,7 +110,7 @@ impl Header {
     }
 }
 
-/// One look at the ranks of a node.
+/// One sample of the ranks of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Look {
     /// Its name: made from its content.
@@ -122,7 +123,7 @@ pub(crate) struct Look {
     /// When it began and ended, by that machine's clock (RFC 3339, UTC).
     pub began: String,
     pub ended: String,
-    /// Looks of the first round that were written when it began.
+    /// Samples of the first round that were written when it began.
     #[serde(default)]
     pub saw: BTreeSet<String>,
     /// Or the name of a set of them. Since 1.2.
@@ -133,18 +134,18 @@ pub(crate) struct Look {
     pub partial: bool,
     /// The ranks.
     pub members: Vec<Member>,
-    /// Ranks that run there and could not be looked at. Since 1.6.
+    /// Ranks that run there, but that lockscope could not attach to. Since 1.6.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
-    /// Threads of equal stacks. Until 1.3: nobody asked for them, and in a file for each rank they were half of it.
+    /// Threads of equal stacks. Until 1.3: no reader used them, and in a file for each rank they were half of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<Class>>,
-    /// What could not be read.
+    /// Data that could not be read.
     #[serde(default)]
     pub gaps: Vec<Gap>,
 }
 
-/// A rank that runs and could not be looked at, as where a debugger traces it.
+/// A rank that runs, but that lockscope could not attach to, for example because a debugger traces it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeftOut {
     pub rank: u32,
@@ -158,9 +159,9 @@ pub(crate) struct Member {
     /// Its program.
     pub program: String,
     pub identity: Identity,
-    /// What lockscope says of this process alone.
+    /// The verdict on this process alone.
     pub verdict: Verdict,
-    /// What is wrong inside of it.
+    /// The problem inside of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finding: Option<Told>,
     /// Its main thread.
@@ -174,28 +175,28 @@ pub(crate) struct Member {
     /// Its TCP connections, this end and the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<(String, String)>,
-    /// What each of these has carried, in bytes, both ways together; none where nobody counts. Since 1.5.
+    /// The bytes that each of these connections has carried, both ways together; none if nobody counts. Since 1.5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carried: Vec<Option<u64>>,
-    /// What it is to a cluster of workers. (Since 1.2.)
+    /// Its role in a cluster of workers. (Since 1.2.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterMember>,
     /// How many threads it has. Since 1.4.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub threads: usize,
-    /// Threads by their class: its place among those of the look, and how many. Until 1.3.
+    /// Threads by their class: its place among those of the sample, and how many. Until 1.3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<(usize, usize)>,
     /// Processes that work for it, and that it waits for. Since 1.4.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub helpers: Vec<Helper>,
-    /// What it has enqueued last in each group of ranks. Since 1.2.
+    /// The last operation that it enqueued in each group of ranks. Since 1.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enqueued: Vec<Enqueued>,
     /// One of its threads waits for a GPU. Since 1.5.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_gpu: bool,
-    /// What a witness says of it that is no wait.
+    /// A witness's account of it that is no wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witnessed: Option<String>,
 }
@@ -242,7 +243,7 @@ pub(crate) struct Helper {
     pub main: Doing,
 }
 
-/// What a thread does.
+/// The activity of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Doing {
     pub tid: i32,
@@ -250,7 +251,7 @@ pub(crate) struct Doing {
     pub state: ThreadState,
     /// The line of the program where it is.
     pub place: String,
-    /// What it waits for.
+    /// The object that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
 }
@@ -272,12 +273,12 @@ pub(crate) struct RankWait {
     /// How long the thread has slept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// How long the thread ran within the call without leaving it, from the round before until this look was over, as far as that was counted.
-    /// Since 1.7.
+    /// How long the thread ran within the call without leaving it, from the round before until this sample was over, as
+    /// far as that was counted. Since 1.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_ms: Option<u64>,
-    /// How much of that it had run how long after the end of the look before, in milliseconds both: after which, how much. For whoever was
-    /// looked at at other times. Since 1.7.
+    /// How much of that it had run how long after the end of the sample before, in milliseconds both: after which, how
+    /// much. For ranks that were sampled at other times. Since 1.7.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub polled_by: Vec<(u64, u64)>,
     /// Likewise, that it has left the call since then, and so is in another one. Since 1.7.
@@ -296,7 +297,7 @@ pub(crate) struct RankWait {
 pub(crate) struct Class {
     pub name: String,
     pub state: String,
-    /// Kinds of what they wait for.
+    /// Kinds of the objects that they wait for.
     pub waits: Vec<String>,
     pub place: String,
     /// A digest of the functions of the stack.
@@ -311,7 +312,7 @@ pub(crate) enum DigestError {
     NotOne {
         /// The file.
         path: String,
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
     /// Written by a later version.
@@ -323,7 +324,7 @@ pub(crate) enum DigestError {
         path: String,
         /// Its version.
         version: String,
-        /// Who wrote it.
+        /// The version of lockscope that wrote it.
         writer: String,
     },
     /// Cut, or changed.
@@ -331,7 +332,7 @@ pub(crate) enum DigestError {
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
 }
@@ -347,8 +348,8 @@ impl Look {
         time(&self.ended)
     }
 
-    /// Say of these ranks, which run in these processes, that they could not be looked at, and why; what was a gap of a process is one of
-    /// the job then.
+    /// Marks these ranks, which run in these processes, as left out, with the reason. A gap of one of these processes
+    /// becomes a gap of the job.
     #[must_use]
     pub(crate) fn without(mut self, ranks: impl IntoIterator<Item = (u32, i32)>) -> Look {
         for (rank, pid) in ranks {
@@ -363,7 +364,7 @@ impl Look {
         self.named()
     }
 
-    /// The same look with the name of its content.
+    /// The same sample with the name of its content.
     #[must_use]
     pub(crate) fn named(mut self) -> Look {
         self.id = self.content();
@@ -380,13 +381,13 @@ impl Look {
 }
 
 impl Digest {
-    /// Take in a look; one that is there already stays.
+    /// Take in a sample; one that is there already stays.
     pub(crate) fn add(&mut self, look: Look) {
         let look = if look.id.is_empty() { look.named() } else { look };
         self.looks.insert(look.id.clone(), look);
     }
 
-    /// Take in all looks of another.
+    /// Take in all samples of another.
     pub(crate) fn merge(&mut self, other: Digest) {
         self.looks.extend(other.looks);
         self.witnesses.extend(other.witnesses);
@@ -399,19 +400,19 @@ impl Digest {
         self.looks.is_empty() && self.witnesses.is_empty() && self.sets.is_empty()
     }
 
-    /// The same looks, as somebody has changed them.
+    /// The same samples after changes.
     pub(super) fn with_looks(&self, looks: Vec<Look>) -> Digest {
         let mut with = Digest { looks: BTreeMap::new(), ..self.clone() };
         looks.into_iter().for_each(|look| with.add(look));
         with
     }
 
-    /// The looks that a set of this name has.
+    /// The samples that a set of this name has.
     pub(super) fn set(&self, name: &str) -> Option<&BTreeSet<String>> {
         self.sets.get(name)
     }
 
-    /// Take in what somebody else says of ranks.
+    /// Take in another program's account of ranks.
     pub(crate) fn add_witness(&mut self, witness: Witness) {
         self.witnesses.insert(witness.id.clone(), witness);
     }
@@ -421,13 +422,13 @@ impl Digest {
         self.witnesses.values()
     }
 
-    /// The looks, in order of their names.
+    /// The samples, in order of their names.
     pub(crate) fn looks(&self) -> impl Iterator<Item = &Look> {
         self.looks.values()
     }
 
-    /// The version of what it was read from, where that is a later one: its looks have the names of what they had there, so that it
-    /// can be told of and not be written again.
+    /// The version of the files that it was read from, if that is a later one. Their samples are named by content that
+    /// this version does not know. So the digest can be reported, but not written again.
     pub(crate) fn later_version(&self) -> Option<&str> {
         self.later.as_deref()
     }

@@ -1,7 +1,7 @@
-//! A report, as the look that is kept of it.
+//! A report, as the sample that is kept of it.
 //!
-//! In: the [`Report`] of one look at processes of a node. Out: a [`Look`] at those of them that are ranks of a job. It judges
-//! nothing: which process is in a deadlock of its own comes with the report.
+//! In: the [`Report`] of one sample of processes of a node. Out: a [`Look`] of those of them that are ranks of a job.
+//! It judges nothing: which process is in a deadlock of its own comes with the report.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::report::{
 use crate::waits::collective::Collective;
 use crate::waits::kinds;
 
-/// The look that is kept of `report`; `saw` names the looks of the first round that were there when it began.
+/// The sample that is kept of `report`; `saw` names the samples of the first round that were there when it began.
 pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
     let mut members = Vec::new();
     for process in &report.processes {
@@ -44,7 +44,7 @@ pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
     look.named()
 }
 
-/// What others said of the job meanwhile: NCCL's RAS.
+/// Accounts of the job that others gave meanwhile: NCCL's RAS.
 pub(crate) fn witnesses(report: &Report) -> Vec<Witness> {
     let found = report.nccl_ras.iter().map(Witness::of_ras);
     found.filter(|witness| !witness.accounts.is_empty()).collect()
@@ -59,7 +59,7 @@ pub(crate) fn first_on_gpu<'l>(looks: impl Iterator<Item = &'l Look>) -> Option<
 /// Gaps that concern the reading of a process; of sockets and pipes that libraries use there are many, and they say nothing here.
 fn kept_gaps(report: &Report) -> Vec<Gap> {
     const SAID: [&str; 3] = ["other end of", "descriptor", "socket"];
-    // Processes of a cluster say by names what lasts, so it matters little at which moment of a look they were read.
+    // Processes of a cluster say by names what lasts, so it matters little at which moment of a sample they were read.
     let is_of_cluster = report.processes.iter().any(|process| process.cluster.is_some());
     let is_said = |gap: &&Gap| {
         let is_of_memory = is_of_cluster && gap.what.contains("the memory of process");
@@ -112,7 +112,8 @@ fn member(report: &Report, process: &Process) -> Member {
     }
 }
 
-/// What is kept of what a process is to a cluster: of thousands of tasks that wait for a thread a few are enough.
+/// The part of a process's role in a cluster that a digest keeps. A few of thousands of tasks that wait for a thread
+/// suffice.
 fn of_cluster(report: &Report, process: &Process, cluster: &ClusterMember) -> ClusterMember {
     let mut kept = cluster.clone();
     kept.ready_beyond = cluster.ready.len().saturating_sub(MOST_READY);
@@ -139,7 +140,7 @@ fn of_cluster(report: &Report, process: &Process, cluster: &ClusterMember) -> Cl
     kept
 }
 
-/// What is wrong inside of a process that works for a rank.
+/// The problem inside a process that works for a rank.
 fn judged_helper(report: &Report, helper: &Process) -> Option<(Verdict, Told)> {
     let main = helpers::main(helper);
     let (verdict, finding) = judged(report, helper, main);
@@ -154,9 +155,9 @@ fn nobody() -> Doing {
     Doing { tid: 0, name: String::new(), state: crate::report::ThreadState::Other, place: String::new(), wait: None }
 }
 
-/// The verdict over this process alone: the report's is of all that were looked at together.
+/// The verdict on this process alone: the report's verdict is on all sampled processes together.
 fn judged(report: &Report, process: &Process, main: Option<&Thread>) -> (Verdict, Option<Told>) {
-    // What threads of several processes of a cluster are in together is found again over all of them.
+    // A problem between processes of a cluster is found again over all of them.
     let is_of_cluster = process.cluster.is_some();
     let is_own = |of: &str| !is_of_cluster || of == process.id;
     let own = |finding: &&Finding| {
@@ -217,7 +218,8 @@ fn held_up_by(report: &Report, process: &Process, main: i32) -> BTreeSet<i32> {
     found
 }
 
-/// One thread works on an operation and the main thread waits for that: what the rank is in is told by the main thread's wait.
+/// If one thread works on an operation and the main thread waits for that thread, the main thread's wait names the
+/// operation.
 fn say_once(waits: &mut Vec<RankWait>) {
     let of_main: Vec<Collective> =
         waits.iter().filter(|wait| wait.holds_up_main).filter_map(|wait| wait.collective.clone()).collect();
@@ -235,8 +237,11 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
     }
     // One of several things would be enough for an event loop: that is no wait for a peer.
     let alone = || report.waits.iter().filter(|one| one.process == wait.process && one.tid == wait.tid).count() == 1;
+    // The process at the other end stands behind the addresses, in brackets.
+    let addresses = resource.parts.at.as_deref().filter(|_| resource.parts.noun == "TCP");
+    let addresses = addresses.map(|at| at.split_once(" (").map_or(at, |(addresses, _)| addresses));
     let of_label = |socket: &&crate::report::Connection| {
-        resource.label.ends_with(&format!("TCP {} to {}", socket.local, socket.remote))
+        addresses.is_some_and(|at| at == format!("{} to {}", socket.local, socket.remote))
     };
     let connection = (collective.is_none() && alone())
         .then(|| process.sockets.iter().find(of_label))

@@ -1,4 +1,4 @@
-//! What looks at a job do not tell: ranks of which there is none and why, what was seen once, which cycle is not proven.
+//! The facts that samples of a job lack: ranks without a sample and why, data that was seen once, unproven cycles.
 //!
 //! In: a [`Teller`]. Out: its gaps. Nothing is judged here.
 
@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::gather::Rank;
 use super::judge::{Cause, Doubt};
+use super::rank_report::Teller;
 use super::ranks::{named, ranges};
-use super::tell::Teller;
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{Gap, Verdict};
 
 impl Teller<'_> {
-    /// What became of the pods of these ranks, with the ranks: "pod train-3-x7k2p has failed: Evicted, by Kubernetes' list of pods".
+    /// The fates of these ranks' pods, with the ranks: "pod train-3-x7k2p has failed: Evicted, by Kubernetes' list of
+    /// pods".
     pub(super) fn fates(&self, ranks: &[u32]) -> BTreeMap<String, Vec<u32>> {
         let mut alike: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
         for rank in ranks {
@@ -44,8 +45,8 @@ impl Teller<'_> {
                 if silent.contains(rank) { "there is no look at it" } else { "it was not looked at in both rounds" };
             gaps.push(Gap::new(format!("rank {rank}{of}"), format!("{what}: {why}")));
         }
-        let is_told = |rank: &u32| told.contains(rank) || self.job.left_out.contains_key(rank);
-        let silent: Vec<u32> = silent.into_iter().filter(|rank| !is_told(rank)).collect();
+        let is_reportable = |rank: &u32| told.contains(rank) || self.job.left_out.contains_key(rank);
+        let silent: Vec<u32> = silent.into_iter().filter(|rank| !is_reportable(rank)).collect();
         let unseen = self.job.launched.unseen.iter().take(MOST_SAID).map(|place| format!("; no look is from {place}"));
         if !silent.is_empty() {
             let why = match silent.len() {

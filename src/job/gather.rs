@@ -1,7 +1,7 @@
-//! All looks of one job: which are of the same process, who has ended, who is missing.
+//! All samples of one job: which are of the same process, which ranks have ended, which are missing.
 //!
-//! In: a [`Digest`]. Out: a [`Gathered`] job, which borrows from it. Of several jobs the one with the most ranks is taken, of
-//! several attempts the last; what is left out is said.
+//! In: a [`Digest`]. Out: a [`Gathered`] job, which borrows from it. If there are several jobs, the one with the most
+//! ranks counts; if there are several attempts, the last. The others are reported as left out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,32 +17,34 @@ pub(super) struct Gathered<'d> {
     digest: Option<&'d Digest>,
     /// As the engine names it.
     pub(super) job: Job,
-    /// How many ranks there are, where somebody says so.
+    /// The number of ranks, if any source names it.
     pub(super) size: Option<u32>,
     /// In order of their numbers.
     pub(super) ranks: Vec<Rank<'d>>,
-    /// Ranks of which there is no look.
+    /// Ranks without a sample.
     pub(super) missing: Vec<u32>,
-    /// Ranks that a look left out, and why; they run.
+    /// Ranks that a sample left out, and why; they run.
     pub(super) left_out: BTreeMap<u32, &'d str>,
+    /// Ranks that several processes claim to be at a time.
+    pub(super) disputed: BTreeSet<u32>,
     /// Those of the missing ones that have ended, by the word of their launcher or since the first round.
     pub(super) ended: BTreeSet<u32>,
-    /// What those who started it say.
+    /// The accounts of the systems that started it.
     pub(super) launched: Launched,
     pub(super) gaps: Vec<Gap>,
 }
 
-/// One rank, as the last look at it showed it.
+/// One rank, as the last sample of it showed it.
 #[derive(Debug)]
 pub(super) struct Rank<'d> {
     pub(super) number: u32,
     pub(super) now: &'d Member,
     pub(super) look: &'d Look,
-    /// The same process in a look of the round before, which that look saw.
+    /// The same process in a sample of the round before, which that sample saw.
     pub(super) before: Option<(&'d Member, &'d Look)>,
 }
 
-/// What tells a process from all others.
+/// The identity of a process among all others.
 pub(super) type Process<'d> = (Option<&'d str>, Option<u64>, i32, Option<u64>);
 
 /// A machine and what started the ranks there; where that is not seen, as from inside of a pod, whose processes these are.
@@ -54,13 +56,13 @@ fn node<'d>(look: &'d Look, member: &Member) -> Node<'d> {
     (look.host.boot_id.as_deref(), identity.launcher, own)
 }
 
-/// What tells it from all other processes.
+/// The identity of a process among all others.
 pub(super) fn process<'d>(look: &'d Look, member: &Member) -> Process<'d> {
     let identity = &member.identity;
     (look.host.boot_id.as_deref(), identity.namespaces.pid, identity.ns_pid, identity.start_ticks)
 }
 
-/// A job as people name it; `None` of what belongs to none.
+/// The job's name for people; `None` for a process outside of any job.
 pub(crate) fn key_of(identity: &Identity) -> Option<String> {
     let job = identity.job.as_ref()?;
     let mut key = job.engine.clone();
@@ -70,7 +72,7 @@ pub(crate) fn key_of(identity: &Identity) -> Option<String> {
     Some(key)
 }
 
-/// Whether the look `later` began when `earlier` had ended, by what it says, or by the clock of the machine of both.
+/// Whether the sample `later` began when `earlier` had ended, by what it says, or by the clock of the machine of both.
 pub(super) fn has_seen(digest: &Digest, later: &Look, earlier: &Look) -> bool {
     let set = || later.saw_set.as_ref().and_then(|name| digest.set(name));
     if later.saw.contains(&earlier.id) || set().is_some_and(|set| set.contains(&earlier.id)) {
@@ -80,8 +82,8 @@ pub(super) fn has_seen(digest: &Digest, later: &Look, earlier: &Look) -> bool {
     same && !earlier.ended.is_empty() && earlier.ended.len() == later.began.len() && earlier.ended <= later.began
 }
 
-/// Whether all looks `later` began when all looks `earlier` had ended. Of thousands of ranks there are fewer looks, and fewer sets of
-/// looks that these name: each set is gone through once.
+/// Whether all samples `later` began when all samples `earlier` had ended. Thousands of ranks have fewer samples, and
+/// fewer sets of samples that these name, so each set is walked once.
 pub(super) fn have_seen<'d>(
     digest: &Digest,
     later: impl Iterator<Item = &'d Look>,
@@ -103,7 +105,7 @@ pub(super) fn have_seen<'d>(
 }
 
 impl<'d> Gathered<'d> {
-    /// The job of which there is most in `digest`.
+    /// The job with the most ranks in `digest`.
     pub(super) fn of(digest: &'d Digest) -> Gathered<'d> {
         let mut gaps = Vec::new();
         let mut jobs: BTreeMap<String, Vec<(&Look, &Member)>> = BTreeMap::new();
@@ -152,7 +154,7 @@ impl<'d> Gathered<'d> {
         gathered
     }
 
-    /// The last look at each rank, with one of the same process before.
+    /// The last sample of each rank, with one of the same process before.
     fn pair(&mut self, all: &[(&'d Look, &'d Member)]) {
         let mut of_rank: BTreeMap<u32, Vec<(&Look, &Member)>> = BTreeMap::new();
         for (look, member) in all {
@@ -160,7 +162,7 @@ impl<'d> Gathered<'d> {
                 of_rank.entry(rank).or_default().push((look, member));
             }
         }
-        // What a later look at the same node has no more has ended.
+        // A process that is missing in a later sample of the same node has ended.
         let mut nodes: HashMap<Node<'_>, BTreeMap<&str, &Look>> = HashMap::new();
         for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
             let node = nodes.entry(node(look, member)).or_default();
@@ -173,6 +175,22 @@ impl<'d> Gathered<'d> {
             });
             let Some((look, now)) = seen.last().copied() else { continue };
             let own = process(look, now);
+            // In one round both were there at a time, and nobody knows which is the rank.
+            let other = |&&(look_of, member): &&(&Look, &Member)| {
+                look_of.round == look.round && process(look_of, member) != own
+            };
+            if let Some((of, member)) = seen.iter().find(other) {
+                let name = |look: &Look, member: &Member| {
+                    let host = look.host.name.as_deref().map(|host| format!(" on {host}")).unwrap_or_default();
+                    format!("process {} ({}){host}", member.pid, member.program)
+                };
+                self.gaps.push(Gap::new(
+                    format!("which process is {}", named(&[number])),
+                    format!("{} and {} say that they are it: none is judged", name(of, member), name(look, now)),
+                ));
+                self.disputed.insert(number);
+                continue;
+            }
             if seen.iter().any(|(look, member)| process(look, member) != own) {
                 twice.push(number);
             }
@@ -198,11 +216,12 @@ impl<'d> Gathered<'d> {
         }
     }
 
-    /// Ranks without a look, and which of them have ended.
+    /// Ranks without a sample, and which of them have ended.
     fn find_missing(&mut self, all: &[(&'d Look, &'d Member)]) {
         let Some(size) = self.size else { return };
         let there: BTreeSet<u32> =
             self.ranks.iter().map(|rank| rank.number).chain(self.missing.iter().copied()).collect();
+        let there: BTreeSet<u32> = there.union(&self.disputed).copied().collect();
         let unseen: Vec<u32> = (0..size).filter(|rank| !there.contains(rank)).collect();
         // A launcher says how many ranks it started on its node: if as many are gone as are not seen, these are they.
         let mut nodes: BTreeMap<Node<'_>, (u32, BTreeSet<u32>)> = BTreeMap::new();
@@ -224,12 +243,13 @@ impl<'d> Gathered<'d> {
         self.missing.sort_unstable();
     }
 
-    /// Whether the look `later` began when `earlier` had ended.
+    /// Whether the sample `later` began when `earlier` had ended.
     fn has_seen(&self, later: &Look, earlier: &Look) -> bool {
         self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
     }
 
-    /// Whether the last looks at these ranks, by their places, began when the looks before at all of them had ended.
+    /// Whether the last samples of these ranks, by their places, began when the earlier samples of all of them had
+    /// ended.
     pub(super) fn have_seen_each_other(&self, places: &[usize]) -> bool {
         let ranks = || places.iter().filter_map(|place| self.ranks.get(*place));
         let before = ranks().filter_map(|rank| rank.before.map(|(_, look)| look));

@@ -1,19 +1,20 @@
 //! Whether anything may still come to a thread that polls and did not leave its call.
 //!
-//! In: two ranks of which one waits for the other. Out: whether nothing is under way between them. A call that lasted proves by itself nothing: a message
-//! of gigabytes takes longer than both rounds. Within one machine, what the other rank had sent before it entered its own call has
-//! come, if this one has polled for it since then; what it sends still, or takes still, are the messages that are not over. Looks at the two need
-//! not be the same: what counts is how long this one polled while both were in their calls. Between machines a network may hold messages back.
+//! In: two ranks, the first waiting for the second. Out: whether messages may still be under way between them. A long
+//! call alone proves nothing: a message of gigabytes takes longer than both rounds. Within one machine, every message
+//! that the other rank sent before it entered its own call has arrived, if this rank has polled for it since then. Only
+//! unfinished messages, which it still sends or takes, remain. The two samples need not be the same: the time that this
+//! rank polled while both were in their calls counts. Between machines a network may hold messages back.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::digest::RankWait;
 use super::gather::Rank;
-use super::standing::{LEAST_POLLED, is_told};
+use super::standing::{LEAST_POLLED, is_reportable};
 
-/// Whether nothing is under way to `waiter` from `other`, both of which have not left their calls.
+/// Whether nothing is under way to `waiter` from `other`. Neither has left its call.
 pub(super) fn is_held((waiter, wait): (&Rank<'_>, &RankWait), (other, theirs): (&Rank<'_>, &RankWait)) -> bool {
-    if is_told(waiter, wait) {
+    if is_reportable(waiter, wait) {
         return true;
     }
     let open = |wait: &RankWait| {
@@ -69,7 +70,8 @@ fn parts(ran_by: &[Told]) -> impl Iterator<Item = (Told, Told)> {
     ran_by.iter().copied().zip(ran_by.iter().copied().skip(1))
 }
 
-/// From when until when a rank whose calls are counted is known to be in one: from the end of its first look to that of its last.
+/// From when until when a rank whose calls are counted is known to be in one: from the end of its first sample to that
+/// of its last.
 fn in_calls(rank: &Rank<'_>) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
     let (_, before) = rank.before?;
     before.end().zip(rank.look.end())
@@ -104,7 +106,7 @@ mod tests {
         member
     }
 
-    /// The verdict over two ranks that wait for each other in these calls, one look a round for both.
+    /// The verdict over two ranks that wait for each other in these calls, one sample a round for both.
     fn verdict(calls: [(&str, (u32, u32)); 2], polled_ms: [Option<u64>; 2]) -> Verdict {
         verdict_of(calls, polled_ms, true)
     }
@@ -179,8 +181,8 @@ mod tests {
         assert_eq!(verdict_of([("recv", RECEIVES); 2], [Some(300), Some(300)], false), Verdict::Blocked);
     }
 
-    /// The verdict over two ranks of one machine that were looked at one by one: both polled for so long, and the second was first seen in its
-    /// call then.
+    /// The verdict on two ranks of one machine that were sampled one after the other. Both polled for `polled_ms`, and
+    /// the second was first seen in its call at `from`.
     fn one_by_one(polled_ms: u64, from: &str) -> Verdict {
         counted_by(polled_ms, &[], from)
     }
@@ -219,9 +221,9 @@ mod tests {
         assert_eq!(counted_by(300, &[], "2.400"), Verdict::Blocked);
         assert_eq!(counted_by(300, &[(400, 100), (900, 280)], "2.400"), Verdict::Deadlock);
         assert_eq!(counted_by(300, &[(400, 100), (900, 281)], "2.400"), Verdict::Blocked);
-        // Of 100 ms of which half were beside the other it ran 70: 20 of them.
+        // It ran 70 ms of 100 ms. Half of the 100 ms were beside the other, so at least 20 ms overlapped.
         assert_eq!(counted_by(300, &[(850, 230), (950, 300)], "2.400"), Verdict::Deadlock);
-        // What cannot be is not believed.
+        // Impossible values are not believed.
         let most = i64::MAX as u64;
         for by in
             [[(900, 0), (890, 10)], [(u64::MAX, most), (0, most)], [(most, 0), (9, most)], [(2000, 0), (3000, 300)]]

@@ -1,7 +1,7 @@
 //! Processes that work for a rank, as the workers of a DataLoader do: they have its rank by inheritance, and are none.
 //!
-//! In: the report of a look at both. Out: those that the rank waits for and that do not wait for it, each with what it does. Where the
-//! rank is in an operation with others, none is asked for.
+//! In: the report of a sample of both. Out: the helpers that the rank waits for and that do not wait for it, each with
+//! its activity. If the rank is in an operation with others, its helpers do not count.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::report::{FrameKind, Process, Report, Thread};
 /// Where a process that Python has forked begins: what lies further out is its parent's stack.
 const BEGINNING: (&str, &str) = ("_bootstrap", "multiprocessing/process.py");
 
-/// The processes that hold up a rank of which the main thread and those that it waits for are `chain`.
+/// The processes that hold up a rank. `chain` is its main thread with the threads that it waits for.
 pub(super) fn waited_for<'r>(
     report: &'r Report,
     rank: &Process,
@@ -45,7 +45,7 @@ pub(super) fn waited_for<'r>(
     let among = |tids: &BTreeSet<i32>| {
         let holders = held_by(rank, tids);
         let found = helpers.iter().copied().filter(|helper| holders.contains(helper.id.as_str()));
-        // Who waits for the rank has nothing to do.
+        // A helper that waits for the rank is idle.
         let is_at_work = |helper: &&Process| {
             let main = BTreeSet::from([main(helper).map_or(helper.pid, |main| main.tid)]);
             !held_by(helper, &main).contains(rank.id.as_str())
@@ -71,7 +71,7 @@ pub(super) fn main(process: &Process) -> Option<&Thread> {
     process.threads.iter().find(|thread| thread.tid == process.pid).or(process.threads.first())
 }
 
-/// What is kept of them.
+/// The part of their data that a digest keeps.
 pub(super) fn kept(report: &Report, helpers: &[&Process]) -> Vec<Helper> {
     let helper = |process: &&Process| {
         let main = own_part(main(process)?);

@@ -1,22 +1,22 @@
-//! What the links of a job mean, root cause first.
+//! The meaning of the links of a job, root cause first.
 //!
 //! In: a [`Gathered`] job. Out: a [`Judgement`]. A rank that is in a deadlock of its own is the cause, and all that lead to it are
 //! victims; else a cycle of ranks; else a rank that has ended and is waited for. It writes no sentence.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use petgraph::algo::kosaraju_scc;
-use petgraph::graphmap::DiGraphMap;
+use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::gather::Gathered;
 use super::held::is_held;
 use super::links::{Links, To, operation};
 use super::standing::{Standing, went_on};
-use crate::limits::job::MOST_STARTS;
+use crate::limits::graph::{MOST_FOUND, STEPS};
+use crate::reduction::Reduction;
+use crate::reduction::cycles::{Bounds, Edges, search};
 use crate::report::{Certainty, Verdict};
 
-/// What is wrong with a job.
+/// The judgement on a job.
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) verdict: Verdict,
@@ -39,7 +39,7 @@ pub(super) struct Orders {
     pub(super) operations: Vec<(String, Vec<u32>)>,
 }
 
-/// What is behind it all.
+/// The root cause.
 #[derive(Debug)]
 pub(super) enum Cause {
     /// Places of ranks that are in something by themselves.
@@ -48,7 +48,7 @@ pub(super) enum Cause {
     Cycle(Cycle),
     /// Ranks that have ended and are waited for.
     Ended(Vec<u32>),
-    /// Places of ranks that others wait for and that wait for nobody, and numbers of such of which there is no look.
+    /// Root ranks: others wait for them, they wait for nobody. By index; by rank number where no sample exists.
     Last(Vec<usize>, Vec<u32>),
     /// All ranks are in the operation at this place.
     AllIn(usize),
@@ -137,34 +137,29 @@ fn cycle(job: &Gathered<'_>, links: &Links) -> Option<Cycle> {
 
 fn shortest(job: &Gathered<'_>, links: &Links, least: Standing) -> Option<Vec<(usize, usize)>> {
     let count = job.ranks.len();
-    let mut graph: DiGraphMap<usize, ()> = DiGraphMap::new();
+    let mut edges: Vec<(usize, usize)> = Vec::new();
     for place in 0..count {
-        for link in links.from(place).filter(|link| link.standing >= least) {
-            if let Some(to) = node(job, link.to) {
-                graph.add_edge(place, to, ());
-            }
-        }
+        let standing = links.from(place).filter(|link| link.standing >= least);
+        edges.extend(standing.filter_map(|link| Some((place, node(job, link.to)?))));
     }
     for (at, gathering) in links.gatherings.iter().enumerate() {
-        for place in &gathering.absent {
-            graph.add_edge(count + at, *place, ());
-        }
+        edges.extend(gathering.absent.iter().map(|place| (count + at, *place)));
     }
-    let mut best: Option<Vec<usize>> = None;
-    for part in kosaraju_scc(&graph) {
-        let inside: BTreeSet<usize> = part.iter().copied().collect();
-        if part.len() < 2 {
-            continue;
-        }
-        for start in inside.iter().copied().filter(|node| *node < count).take(MOST_STARTS) {
-            let found = around(&graph, &inside, start);
-            if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|best| found.len() < best.len())) {
-                best = Some(found);
-            }
-        }
+    let mut graph: DiGraph<(), ()> = DiGraph::new();
+    for _ in 0..count + links.gatherings.len() {
+        graph.add_node(());
     }
-    let ring = best?;
-    let ranks: Vec<usize> = ring.iter().copied().filter(|node| *node < count).collect();
+    // The edges that were added last are walked first.
+    let mut known = BTreeSet::new();
+    edges.retain(|edge| known.insert(*edge));
+    for (from, to) in edges.iter().rev() {
+        graph.add_edge(NodeIndex::new(*from), NodeIndex::new(*to), ());
+    }
+    let bounds = Bounds { cycles: MOST_FOUND, steps: STEPS };
+    let found = search(&graph, &Ranks(count), bounds).cycles.into_iter();
+    let rings = found.map(|path| path.iter().map(|(from, ..)| from.index()).collect::<Vec<usize>>());
+    let ring = rings.min_by_key(Vec::len)?;
+    let ranks = ring.iter().filter(|node| **node < count).count();
     let step = |(position, at): (usize, &usize)| {
         let next = ring.get((position + 1) % ring.len())?;
         let link = links
@@ -176,30 +171,16 @@ fn shortest(job: &Gathered<'_>, links: &Links, least: Standing) -> Option<Vec<(u
     };
     let steps: Vec<(usize, usize)> =
         ring.iter().enumerate().filter(|(_, node)| **node < count).filter_map(step).collect();
-    (steps.len() == ranks.len()).then_some(steps)
+    (steps.len() == ranks).then_some(steps)
 }
 
-/// The shortest way from `start` back to itself, in this part of the graph.
-fn around(graph: &DiGraphMap<usize, ()>, inside: &BTreeSet<usize>, start: usize) -> Option<Vec<usize>> {
-    let mut came: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut open = VecDeque::from([start]);
-    while let Some(at) = open.pop_front() {
-        for next in graph.neighbors(at).filter(|next| inside.contains(next)) {
-            if next == start {
-                let mut way = vec![at];
-                while let Some(before) = way.last().and_then(|last| came.get(last)) {
-                    way.push(*before);
-                }
-                way.reverse();
-                return Some(way);
-            }
-            if let Entry::Vacant(place) = came.entry(next) {
-                place.insert(at);
-                open.push_back(next);
-            }
-        }
+/// The nodes below this number are ranks: a cycle begins at one.
+struct Ranks(usize);
+
+impl Edges<()> for Ranks {
+    fn start(&self, source: NodeIndex, _edge: ()) -> Option<usize> {
+        Some(source.index()).filter(|node| *node < self.0)
     }
-    None
 }
 
 fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cycle {
@@ -231,7 +212,7 @@ fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cy
         }
     }
     let places: Vec<usize> = steps.iter().map(|(place, _)| *place).collect();
-    // Also where somebody waits for all in an operation, and the next one is who has not come.
+    // Also if a rank waits for all ranks in an operation, and the next one is the rank that has not come.
     let talks = |(step, next): (&(usize, usize), &(usize, usize))| {
         wait_of(step).is_some_and(|(_, wait)| links.talk(step.0, next.0, wait))
     };
@@ -284,7 +265,7 @@ fn last(job: &Gathered<'_>, links: &Links) -> (Verdict, Cause) {
     }
     let waits = |place: &usize| links.from(*place).any(|link| link.standing != Standing::Moved);
     places.retain(|place| !waits(place));
-    // Who spins until a GPU is done runs, and by its own look is blocked.
+    // A rank that spins until a GPU is done runs, and its own sample calls it blocked.
     let is_running = job.ranks.iter().any(|rank| rank.now.verdict == Verdict::Running);
     let verdict = if is_running { Verdict::Running } else { Verdict::Blocked };
     if !places.is_empty() || !numbers.is_empty() {
@@ -298,50 +279,55 @@ fn last(job: &Gathered<'_>, links: &Links) -> (Verdict, Cause) {
     }
 }
 
-/// Who waits because of the cause, directly or not.
+/// The ranks that are blocked because of the cause, directly or through others.
 fn victims(job: &Gathered<'_>, links: &Links, cause: &Cause) -> Vec<usize> {
     let count = job.ranks.len();
-    let mut backward: Vec<Vec<usize>> = vec![Vec::new(); count + links.gatherings.len()];
-    let mut to_missing: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut blocked: Reduction<Blocker> = Reduction::default();
     for (place, list) in links.waits.iter().enumerate() {
         for link in list.iter().filter(|link| link.standing != Standing::Moved) {
-            match (node(job, link.to), link.to) {
-                (Some(to), _) => backward[to].push(place),
-                (None, To::Missing(rank)) => to_missing.entry(rank).or_default().push(place),
-                _ => {}
-            }
+            let to = match link.to {
+                To::Missing(rank) => Blocker::Missing(rank),
+                To::Rank(place) => Blocker::Rank(place),
+                To::Absent(gathering) => Blocker::Gathering(gathering),
+            };
+            let to = blocked.node(to);
+            blocked.add_cause(Blocker::Rank(place), to);
         }
     }
     for (at, gathering) in links.gatherings.iter().enumerate() {
-        gathering.absent.iter().for_each(|place| backward[*place].push(count + at));
-    }
-    let of_all = || (0..links.gatherings.len()).filter(|at| links.gatherings[*at].is_of_all).map(|at| count + at);
-    let mut open: Vec<usize> = match cause {
-        Cause::Ranks(places) | Cause::Last(places, _) => places.clone(),
-        Cause::Cycle(cycle) => cycle.steps.iter().map(|(place, _)| *place).collect(),
-        _ => Vec::new(),
-    };
-    let own: BTreeSet<usize> = open.iter().copied().collect();
-    let numbers: &[u32] = match cause {
-        Cause::Ended(numbers) | Cause::Last(_, numbers) => numbers,
-        _ => &[],
-    };
-    let mut seen = vec![false; backward.len()];
-    if !numbers.is_empty() {
-        open.extend(of_all());
-        open.extend(numbers.iter().filter_map(|number| to_missing.get(number)).flatten().copied());
-    }
-    open.iter().for_each(|node| seen[*node] = true);
-    let mut found: BTreeSet<usize> = open.iter().copied().collect();
-    while let Some(at) = open.pop() {
-        for before in &backward[at] {
-            if !std::mem::replace(&mut seen[*before], true) {
-                found.insert(*before);
-                open.push(*before);
-            }
+        for place in &gathering.absent {
+            let absent = blocked.node(Blocker::Rank(*place));
+            blocked.add_cause(Blocker::Gathering(at), absent);
         }
     }
-    found.into_iter().filter(|node| *node < count && !own.contains(node)).collect()
+    let own: BTreeSet<usize> = match cause {
+        Cause::Ranks(places) | Cause::Last(places, _) => places.iter().copied().collect(),
+        Cause::Cycle(cycle) => cycle.steps.iter().map(|(place, _)| *place).collect(),
+        _ => BTreeSet::new(),
+    };
+    let missing: &[u32] = match cause {
+        Cause::Ended(ranks) | Cause::Last(_, ranks) => ranks,
+        _ => &[],
+    };
+    let of_all = (0..links.gatherings.len()).filter(|at| !missing.is_empty() && links.gatherings[*at].is_of_all);
+    let given = own.iter().map(|place| Blocker::Rank(*place));
+    let given = given.chain(of_all.map(Blocker::Gathering)).chain(missing.iter().map(|rank| Blocker::Missing(*rank)));
+    let found = blocked.least(given).into_nodes().filter_map(|node| match node {
+        Blocker::Rank(place) if place < count && !own.contains(&place) => Some(place),
+        _ => None,
+    });
+    found.collect::<BTreeSet<usize>>().into_iter().collect()
+}
+
+/// The blocker of a rank's wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Blocker {
+    /// The rank at this place.
+    Rank(usize),
+    /// A rank of this number, without a sample.
+    Missing(u32),
+    /// All ranks that are absent from this operation.
+    Gathering(usize),
 }
 
 /// Whether all waits of a cycle are in operations of groups, and of more than one: then these were entered in different orders.

@@ -1,8 +1,9 @@
-//! What those who started a job say of it: how many ranks it has, and what became of its nodes and pods.
+//! Accounts of a job by the systems that started it: how many ranks it has, and the fates of its nodes and pods.
 //!
-//! In: the witnesses of a [`Digest`], and the looks at one job. Out: [`Launched`]: why there may be no look at a rank. A node says nothing of
-//! which ranks it has, so it tells of all that are not seen together; a pod that stands for one rank tells of that one. Their words are of
-//! one moment and of others: they make nobody wait, and no wait stand still.
+//! In: the witnesses of a [`Digest`], and the samples of one job. Out: [`Launched`]: why a rank may have no sample.
+//! Slurm does not say which ranks a node has, so a node's account covers all ranks without a sample together. A pod
+//! that stands for one rank covers that one. The accounts are of one moment: no rank waits because of them, and no wait
+//! counts as unchanged because of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +12,20 @@ use super::witness::{JobAccount, PlaceAccount, Witness};
 use crate::limits::job::{LARGEST_JOB, LARGEST_RANK, MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{Gap, Job};
 
-/// What is known of a job from those who started it.
+/// The facts about a job from the systems that started it.
 #[derive(Debug, Default)]
 pub(super) struct Launched {
     /// How many ranks it has.
     pub(super) size: Option<u32>,
-    /// Of pods that stand for one rank.
+    /// Fates of pods that stand for one rank.
     pub(super) of_rank: BTreeMap<u32, Fate>,
-    /// Nodes and pods of the job without a look, and why.
+    /// Nodes and pods of the job without a sample, and why.
     pub(super) unseen: Vec<String>,
-    /// What else a person should know.
+    /// Further facts for the reader.
     pub(super) gaps: Vec<Gap>,
 }
 
-/// What became of the pod of a rank.
+/// The fate of a rank's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fate {
     /// `pod train-3-x7k2p`.
@@ -38,7 +39,7 @@ pub(super) struct Fate {
 type Seen<'d> = (&'d Look, &'d Member);
 
 impl Launched {
-    /// What the witnesses of `digest` say of the job with these looks.
+    /// The witnesses' accounts in `digest` of the job with these samples.
     pub(super) fn of(digest: &Digest, all: &[Seen<'_>], job: &Job) -> Launched {
         let mut found = Launched::default();
         let hosts = Hosts::of(all);
@@ -128,7 +129,7 @@ impl Launched {
         let seen =
             |pods: &[&PlaceAccount]| pods.iter().filter(|pod| pod.hosts.iter().any(|host| hosts.has(host))).count();
         let most = owners.values().map(|pods| seen(pods)).max().unwrap_or(0);
-        // Looks without names of hosts fit to a list of one job alone.
+        // Samples without names of hosts fit to a list of one job alone.
         let fits = |pods: &[&PlaceAccount]| if most > 0 { seen(pods) == most } else { !hosts.are_known };
         let fitting: Vec<(&Option<&str>, &Vec<&PlaceAccount>)> = owners.iter().filter(|(_, pods)| fits(pods)).collect();
         let [(owner, pods)] = fitting.as_slice() else {
@@ -197,10 +198,10 @@ fn stand_for_ranks(pods: &[&PlaceAccount], all: &[Seen<'_>], job: &Job) -> bool 
     fitting > 0 || job.engine == "kubernetes"
 }
 
-/// Names of the hosts of looks.
+/// Names of the hosts of samples.
 struct Hosts {
     names: BTreeSet<String>,
-    /// Each look has one.
+    /// Each sample has one.
     are_known: bool,
 }
 

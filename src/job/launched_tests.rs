@@ -1,5 +1,5 @@
-//! Accounts of Slurm, as its programs printed them (testdata/jobs/slurm: three nodes, of which one was lost), and lists of Kubernetes'
-//! pods by the shape of its API: what they say of ranks without a look.
+//! Accounts of Slurm, as its programs printed them (testdata/jobs/slurm: three nodes, one of them lost), and lists of
+//! Kubernetes' pods in the shape of its API: their facts about ranks without a sample.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn slurm_says_which_node_the_missing_ranks_were_on() {
     let (jobs, _) = text.split_once("NodeName=").expect("jobs and steps first");
     let why = gap(&with(seen(), &[("scontrol.txt", jobs.as_bytes())]), "ranks 2-3 of 6").to_owned();
     assert!(why.ends_with("no look is from node n2, which the job has lost, by Slurm's account"), "{why}");
-    // Without names of hosts nobody can say which nodes were looked at.
+    // Without names of hosts, nothing shows which nodes were sampled.
     let named = seen();
     let redacted = named.looks().cloned().map(|mut look| {
         look.host.name = None;
@@ -194,7 +194,7 @@ fn the_last_pod_of_a_rank_counts_and_one_that_came_again_is_told() {
     let report = with(in_pods(&[0, 1]), &[("pods.json", &pods(&[pod(0, "a", runs()), pod(1, "b", again)]))]);
     let said = "pod train-1-b runs, but container `rank` was started again 2 times, after Error, status 1, by Kubernetes' list of pods";
     assert_eq!(gap(&report, "rank 1"), said);
-    // A job of which not all pods are listed says how many there are.
+    // A job whose pods are not all listed says how many there are.
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"},
         "spec": {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}});
     let report = with(in_pods(&[0, 1]), &[("pods.json", &pods(&[job, pod(0, "a", runs()), pod(1, "b", runs())]))]);
@@ -307,13 +307,13 @@ fn pods_say_why_a_worker_of_a_cluster_has_no_look() {
         let report = with(workers(engine), &[("pods.json", &whole)]);
         assert!(!report.gaps.iter().any(|gap| gap.why.contains("Kubernetes")), "{:?}", report.gaps);
     }
-    // Of Slurm, which names a cluster's processes as little: its job is the one that has their nodes.
+    // Slurm does not name a cluster's processes either: its job is the one that has their nodes.
     let scontrol = "JobId=41 JobName=etl\n   JobState=RUNNING Reason=None NodeList=dask-worker-[1-3] NumNodes=3\n\n\
                     NodeName=dask-worker-3 NodeHostName=dask-worker-3 State=DOWN Reason=Not responding [root@2026-01-01T00:00:00]\n";
     let report = with(workers("dask"), &[("scontrol.txt", scontrol.as_bytes())]);
     let why = gap(&report, "further processes of the cluster");
     assert!(why.contains("node dask-worker-3, which is DOWN"), "{why}");
-    // Files about ranks say nothing of a cluster, and that is said.
+    // Files about ranks have no facts about a cluster, and a gap says so.
     let trace = include_bytes!("../../testdata/jobs/skipped/nccl_trace_rank_0");
     let report = with(workers("dask"), &[("nccl_trace_rank_0", trace)]);
     assert!(gap(&report, "PyTorch's Flight Recorder").contains("the looks are at a cluster"), "{:?}", report.gaps);

@@ -16,7 +16,7 @@ pub(super) fn program(process: &Process) -> String {
     path.map_or("process", base_name).to_owned()
 }
 
-/// What a thread does.
+/// The activity of a thread.
 pub(super) fn doing(report: &Report, process: &Process, thread: &Thread) -> Doing {
     let wait = report.waits.iter().find(|wait| wait.process == process.id && wait.tid == Some(thread.tid));
     let label = |wait: &Wait| label(report, &wait.resource);

@@ -1,4 +1,4 @@
-//! Who waits for whom in a job.
+//! The links of a job: each leads from a waiting rank to the rank that it waits for.
 //!
 //! In: a [`Gathered`] job. Out: [`Links`]: a graph of ranks, and of operations that some ranks have entered and others have not,
 //! so that its size is linear in the number of ranks. Numbers of ranks come first; then both ends of a TCP connection, where
@@ -17,10 +17,10 @@ use crate::waits::collective::Collective;
 /// The graph.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// Of each rank, by its place.
+    /// The links of each rank, by its place.
     pub(super) waits: Vec<Vec<Link>>,
     pub(super) gatherings: Vec<Gathering>,
-    /// There are more operations than are looked at.
+    /// There are more operations than lockscope reads.
     pub(super) are_cut: bool,
     talking: BTreeMap<(usize, usize), u64>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Links {
 /// One wait of a rank.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
-    /// Its place among the waits of the rank's last look.
+    /// Its place among the waits of the rank's last sample.
     pub(super) wait: usize,
     pub(super) standing: Standing,
     pub(super) to: To,
@@ -36,14 +36,14 @@ pub(super) struct Link {
     pub(super) evidence: String,
 }
 
-/// Who is waited for.
+/// The target of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum To {
     /// The rank at this place.
     Rank(usize),
-    /// A rank of this number, of which there is no look.
+    /// A rank of this number, without a sample.
     Missing(u32),
-    /// Whoever has not entered the operation at this place.
+    /// The ranks that have not entered the operation at this place.
     Absent(usize),
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Gathering {
     pub(super) is_of_all: bool,
     /// Places of the ranks that are in it.
     pub(super) inside: Vec<usize>,
-    /// Places of those that are not.
+    /// Places of the ranks that are not in it.
     pub(super) absent: Vec<usize>,
 }
 
-/// What makes an operation the same for several ranks.
+/// The identity of an operation that several ranks are in.
 pub(super) type Operation<'d> = (&'d str, Option<&'d str>, &'d str, Option<u64>);
 
 /// The operation of all ranks of a group, if it is one.
@@ -121,7 +121,7 @@ impl Links {
                     }));
                 }
             }
-            // What is waited for comes piece by piece, however equal the waits look.
+            // The data arrives piece by piece, even if the waits look equal.
             for link in &mut links {
                 let wait = rank.now.waits.get(link.wait);
                 if matches!(link.to, To::Rank(other) if wait.is_some_and(|wait| talk(&talking, own, other, wait))) {
@@ -164,7 +164,8 @@ fn talking(job: &Gathered<'_>, owners: &HashMap<(&str, &str), usize>) -> BTreeMa
     found
 }
 
-/// What NCCL sends by TCP is data of GPUs. Its ranks talk all the time by PyTorch's store, whose heartbeats are some hundred bytes a second.
+/// NCCL sends data of GPUs by TCP. Its ranks also talk all the time by PyTorch's store, whose heartbeats are some
+/// hundred bytes a second.
 const LEAST_OF_NCCL: u64 = 64 << 10;
 
 fn talk(talking: &BTreeMap<(usize, usize), u64>, one: usize, other: usize, wait: &RankWait) -> bool {
@@ -195,15 +196,15 @@ fn of_collective(
     for peer in collective.peers.iter().filter(|peer| **peer != rank.number) {
         let evidence = format!("{} on rank {} expects rank {peer}{by}", collective.backend, rank.number);
         match places.get(peer) {
-            // A send and the receive that takes it are a transfer, however slow; and whoever is in the same operation is at work
-            // there, or waits for those who are not.
+            // A send and the receive that takes it are a transfer, however slow; and a rank in the same operation is at
+            // work there, or waits for those who are not.
             Some(place) if meets(rank.number, collective, &job.ranks[*place]) => {}
             Some(place) if own.is_some() && is_in(&job.ranks[*place], own) => {}
             Some(place) => links.push(link(To::Rank(*place), Certainty::Exact, evidence)),
             None => links.push(link(To::Missing(*peer), Certainty::Exact, evidence)),
         }
     }
-    // What the back end names is more than what is concluded from who is not there.
+    // A peer that the back end names counts more than one that is inferred from absence.
     if links.iter().any(|link| !matches!(link.to, To::Absent(_))) {
         links.retain(|link| !matches!(link.to, To::Absent(_)));
     }
@@ -265,7 +266,7 @@ impl<'j> Gatherings<'j> {
             let is_of_all = members
                 .iter()
                 .all(|(_, collective)| collective.size.is_none_or(|size| job.size.is_none_or(|all| all == size)));
-            // Of a group that is not all of the job only those are known to belong to it whom somebody waits for.
+            // In a group smaller than the job, only the ranks that others wait for are known members.
             let expected: BTreeSet<usize> = match is_of_all {
                 true => (0..job.ranks.len()).collect(),
                 false => {
@@ -274,7 +275,7 @@ impl<'j> Gatherings<'j> {
                 }
             };
             let Some((_, first)) = members.first() else { continue };
-            // Who is in the same operation of a group that could not be read may be in this one.
+            // A rank in the same operation of an unreadable group may be in this one.
             let can_be_inside = |place: usize| {
                 let waits = job.ranks.get(place).into_iter().flat_map(|rank| &rank.now.waits);
                 waits.filter_map(|wait| wait.collective.as_ref()).any(|other| {

@@ -1,6 +1,6 @@
-//! What ranks do, in words.
+//! The activity of ranks, in words.
 //!
-//! In: what is kept of a rank. Out: parts of sentences. Which rank is told, and why, is decided elsewhere.
+//! In: the kept data of a rank. Out: parts of sentences. Other modules decide which rank is reported, and why.
 
 use super::digest::{Doing, Helper, Member, RankWait};
 use super::helpers;
@@ -8,10 +8,10 @@ use super::links::called;
 use crate::limits::job::MOST_SAID;
 use crate::waits::collective::Collective;
 
-/// "waits for lock x at y.py:3", "is running at y.py:3", by whoever says so.
+/// "waits for lock x at y.py:3", "is running at y.py:3", by whichever source says so.
 pub(super) fn doing(member: &Member) -> String {
     let own = match &member.main {
-        // Only a witness tells of it.
+        // Only a witness knows of this rank.
         main if main.tid == 0 && main.wait.is_none() => "was not looked at".to_owned(),
         main => of_thread(main),
     };
@@ -43,7 +43,8 @@ fn of_thread(thread: &Doing) -> String {
     }
 }
 
-/// What is waited for; of a GPU also which operation it is in, by whoever says so: "the GPU, which is in recv from rank 1 of default_pg".
+/// The object that a rank waits for. For a GPU also the operation that it is in, if a witness knows: "the GPU, which is
+/// in recv from rank 1 of default_pg".
 pub(super) fn waited_for(wait: &RankWait) -> String {
     let of_witness = |collective: &&Collective| collective.witness.is_some() && !wait.label.contains(&collective.op);
     let Some(collective) = wait.collective.as_ref().filter(of_witness) else { return wait.label.clone() };
@@ -57,7 +58,7 @@ pub(super) fn waited_for(wait: &RankWait) -> String {
     format!("{}, which is in {}{peer}{group}", wait.label, called(collective))
 }
 
-/// What a rank does, without the numbers of others: ranks of one group do the same.
+/// The activity of a rank, without the numbers of others, so that ranks of one group have equal texts.
 pub(super) fn doing_as_group(member: &Member) -> String {
     let collective = member.waits.iter().find(|wait| wait.holds_up_main).and_then(|wait| {
         let collective = wait.collective.as_ref()?;

@@ -1,9 +1,10 @@
-//! What stood still from the first round to the second.
+//! Waits that did not change from the first round to the second.
 //!
-//! In: a rank and a wait of its last look. Out: a [`Standing`]. The same request and number alone prove nothing: a healthy ring of
-//! large messages showed the same ones in two rounds, and a healthy ping-pong the same request (measured). Its words must be the
-//! same, with the counters of bytes among them; or the thread slept all the time, by the kernel's word; or it ran in the call and did not
-//! leave it, by the processor's. The last says of what comes to the thread nothing: that is another question ([`super::held`]).
+//! In: a rank and a wait of its last sample. Out: a [`Standing`]. The same request and number alone prove nothing: a
+//! healthy ring of large messages showed the same ones in two rounds, and a healthy ping-pong the same request
+//! (measured). One of three things must hold. The request's words are the same, with the counters of bytes among them.
+//! Or the thread slept all the time, by the kernel. Or it ran in the call and never left it, by the processor. The last
+//! one does not show whether messages reach the thread: [`super::held`] answers that.
 
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ pub(super) enum Standing {
     Still,
 }
 
-/// Whether `wait` of the last look at `rank` lasted since the round before.
+/// Whether `wait` of the last sample of `rank` lasted since the round before.
 pub(super) fn standing(rank: &Rank<'_>, wait: &RankWait) -> Standing {
     let Some((before, _)) = rank.before else { return Standing::Once };
     if !is_in(before, wait) {
         return Standing::Moved;
     }
-    if is_told(rank, wait) || has_polled(wait) { Standing::Still } else { Standing::Alike }
+    if is_reportable(rank, wait) || has_polled(wait) { Standing::Still } else { Standing::Alike }
 }
 
 /// Whether a rank went on from one round to the next: it is in another wait, or has enqueued more.
@@ -50,8 +51,9 @@ fn is_in(before: &Member, wait: &RankWait) -> bool {
     !wait.left && before.waits.iter().any(is_same)
 }
 
-/// Whether it is told by the library's own words, or the kernel's of its sleep, that a wait that both rounds show stood still.
-pub(super) fn is_told(rank: &Rank<'_>, wait: &RankWait) -> bool {
+/// Whether the library's own words, or the kernel's record of its sleep, show that a wait in both rounds did not
+/// change.
+pub(super) fn is_reportable(rank: &Rank<'_>, wait: &RankWait) -> bool {
     let marked = wait.collective.as_ref().is_some_and(|collective| collective.mark.is_some());
     let since = rank.before.and_then(|(_, look)| between(look, rank.look));
     marked || wait.since_ms.zip(since).is_some_and(|(slept, between)| slept >= between)
@@ -62,7 +64,7 @@ fn has_polled(wait: &RankWait) -> bool {
     wait.polled_ms.is_some_and(|polled| u128::from(polled) >= LEAST_POLLED.as_millis())
 }
 
-/// Milliseconds from the beginning of one look to the beginning of another of the same machine.
+/// Milliseconds from the beginning of one sample to the beginning of another of the same machine.
 fn between(first: &Look, second: &Look) -> Option<u64> {
     u64::try_from((second.begin()? - first.begin()?).num_milliseconds()).ok()
 }

@@ -19,7 +19,7 @@ fn who_talks_stands_not_still() {
     }
 }
 
-/// The bytes of a store say nothing of what GPUs do.
+/// The bytes of a store are no evidence about GPUs.
 #[test]
 fn heartbeats_of_a_store_are_no_data_of_nccls() {
     let on_gpus = || -> Vec<Member> {

@@ -1,8 +1,8 @@
-//! What witnesses say, added to the looks at their ranks.
+//! Accounts of witnesses, added to the samples of their ranks.
 //!
-//! In: a [`Digest`]. Out: the same with waits in operations that no look showed, for the ranks of the one job that it is of; ranks
-//! without a look get one that says so. A witness's word is of one moment: it never makes a wait stand still, and where another
-//! witness saw the same operation end it is not believed.
+//! In: a [`Digest`]. Out: the same with waits in operations that no sample showed, for the ranks of the one job that it
+//! is of; ranks without a sample get one that says so. A witness's word is of one moment: it never makes a wait stand
+//! still, and where another witness saw the same operation end it is not believed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ pub(super) fn applied(digest: &Digest) -> Cow<'_, Digest> {
     for one in &said {
         by_rank.entry(one.account.rank).or_default().push(one.clone());
     }
-    // What a rank waits for first comes first.
+    // The first operation that a rank waits for comes first.
     by_rank.values_mut().for_each(|list| list.sort_by_key(|one| (one.account.inside.is_none(), one.account.since)));
     let behind = behind(&said);
     for member in looks.iter_mut().flat_map(|look| &mut look.members).filter(|member| !member.identity.helper) {
@@ -88,7 +88,7 @@ fn ranks(digest: &Digest) -> impl Iterator<Item = (&Look, &Member)> {
     members.filter(|(_, member)| !member.identity.helper && member.identity.rank.is_some())
 }
 
-/// An operation that somebody else of the group has left by now is not what a rank waits in: the files are of different moments.
+/// If another rank of the group has left an operation by now, no rank waits in it: the files are of different moments.
 fn leave_out_the_past(said: &mut [Said], gaps: &mut Vec<Gap>) {
     let mut left: BTreeMap<String, u64> = BTreeMap::new();
     for Said { account, .. } in said.iter() {
@@ -141,7 +141,7 @@ fn tell_data_apart(said: &mut [Said]) {
     }
 }
 
-/// Of each group, the highest number of an operation that somebody is in.
+/// For each group, the highest number of an operation that some rank is in.
 fn behind(said: &[Said]) -> BTreeMap<String, u64> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     for Said { account, .. } in said {
@@ -153,7 +153,7 @@ fn behind(said: &[Said]) -> BTreeMap<String, u64> {
     found
 }
 
-/// Add what is said of a rank to a look at it.
+/// Adds a witness's account of a rank to a sample of it.
 fn add(member: &mut Member, said: &Said, behind: &BTreeMap<String, u64>) {
     let Said { account, source } = said;
     let Some(inside) = &account.inside else {
@@ -167,7 +167,7 @@ fn add(member: &mut Member, said: &Said, behind: &BTreeMap<String, u64>) {
         }
         return;
     };
-    // The look's own account of the same operation is of the same moment as the rest of it.
+    // The sample's own account of the same operation is of the same moment as the rest of it.
     let is_known = |wait: &RankWait| {
         wait.collective.as_ref().is_some_and(|own| own.seq == inside.seq && own.backend == inside.backend)
     };
@@ -201,7 +201,7 @@ fn add(member: &mut Member, said: &Said, behind: &BTreeMap<String, u64>) {
     }
 }
 
-/// Ranks that only witnesses tell of, as looks of their own.
+/// Ranks that only witnesses know, as samples of their own.
 fn without_a_look(
     digest: &Digest,
     by_rank: &BTreeMap<u32, Vec<Said>>,

@@ -1,4 +1,4 @@
-//! Jobs that are made up: what the verdict over them is, that merging is what it says, and what bad files are told.
+//! Made-up jobs: their verdicts, the promises of merging, and the errors for bad files.
 
 use std::collections::BTreeSet;
 
@@ -182,7 +182,7 @@ fn bytes_that_moved_are_no_standstill() {
     assert!(report.cycles.is_empty());
 }
 
-/// A connection between ranks 0 and 1 beside these waits, which has carried so many bytes at its two ends.
+/// Adds a connection between ranks 0 and 1 beside these waits. Its two ends have carried `counts` bytes.
 pub(super) fn connected(mut members: Vec<Member>, counts: [Option<u64>; 2]) -> Vec<Member> {
     let ends = [("10.0.0.1:1".to_owned(), "10.0.0.2:2".to_owned()), ("10.0.0.2:2".to_owned(), "10.0.0.1:1".to_owned())];
     for ((member, end), count) in members.iter_mut().zip(ends).zip(counts) {
@@ -366,7 +366,7 @@ fn pods_of_one_machine_do_not_speak_for_each_other() {
     };
     let first = look(1, "node", &[], vec![in_pod(0)]);
     let mut digest = Digest::default();
-    // Of the other pod there is a second round, and of this one none.
+    // The other pod has a second round, and this one has none.
     digest.add(look(1, "node", &[], vec![in_pod(1)]));
     digest.add(look(2, "node", &[&first], vec![in_pod(1)]));
     digest.add(first);
@@ -377,7 +377,7 @@ fn pods_of_one_machine_do_not_speak_for_each_other() {
 
 #[test]
 fn a_clock_stands_for_the_machine_that_has_it_and_no_other() {
-    // Both have seen the same set, which lacks the first look of the first machine: only that one knows by its clock.
+    // Both have seen the same set, which lacks the first sample of the first machine: only that one knows by its clock.
     let ring = |rank: u32| waits(member(rank, 2), operation("recv", &[1 - rank]));
     let first = [look(1, "a", &[], vec![ring(0)]), look(1, "b", &[], vec![ring(1)])];
     let names: BTreeSet<String> = (0..100).map(|n| n.to_string()).chain([first[1].id.clone()]).collect();
@@ -547,7 +547,7 @@ fn hostile_digests_have_an_end() {
     assert!(told(&Digest::default()).summary.contains("No look"));
 }
 
-/// All ranks of a job of `size`, each of which receives from the next, in looks that name what they saw by its set.
+/// All ranks of a job of `size`: each receives from the next. Their samples name the samples that they saw by a set.
 fn large_ring(size: u32) -> Digest {
     let ring = |rank: u32| waits(member(rank, size), operation("recv", &[(rank + 1) % size]));
     let node = |rank: u32| format!("node{rank}");

@@ -1,8 +1,9 @@
-//! How much of foreign data is looked at, and that it is said when there was more.
+//! Limits on foreign data, and the record of each limit that was exceeded.
 //!
-//! In: whatever a loop or a copy meets. Out: the constants of the table (`table.rs`), and [`Met`], one for each bound that
-//! was met where the report would not say so by itself; it becomes a gap. They are kept by the thread that looks, as the
-//! budget of memory is. Nothing here knows what is looked at. Beside them, libraries that panic on such data (`panics`).
+//! In: the data that a loop or a copy meets. Out: the constants of the table (`table.rs`), and [`Met`], one for each
+//! exceeded bound that the report would not show by itself; it becomes a gap. The thread that takes the sample keeps
+//! them, as it keeps the budget of memory. Nothing here knows the data. Also here: libraries that panic on such data
+//! (`panics`).
 
 mod panics;
 mod table;
@@ -23,15 +24,15 @@ struct Row {
     name: &'static str,
     /// How much.
     value: i128,
-    /// What is bounded, and why so.
+    /// The bounded amount, and the reason for the bound.
     why: &'static str,
-    /// How it is told that it was met.
+    /// How the report shows that it was exceeded.
     when: When,
-    /// What is said then, or why nothing needs to be.
+    /// The text that is reported then, or why none is needed.
     said: &'static str,
 }
 
-/// How it is told that a bound was met.
+/// How the report shows that a bound was exceeded.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
@@ -41,51 +42,51 @@ enum When {
     Told,
     /// The data are refused as a whole, which is an error or leaves a field of the report empty.
     Refused,
-    /// No such thing is as large: these bytes are something else, which other decoders look at.
+    /// No object of this kind is as large: these bytes are something else, for other decoders.
     Shape,
-    /// What lies beyond says nothing of what is looked for: no information is lost.
+    /// The data beyond are irrelevant to the search: no information is lost.
     Beyond,
 }
 
 /// A bound that was met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Met {
-    /// Of what not all was looked at.
+    /// The data that was not read completely.
     pub(crate) what: String,
     /// How much was.
     pub(crate) why: String,
 }
 
 impl Met {
-    /// Of `what`, "tasks of process 5", no more than `most` `units` were taken in.
+    /// From `what`, "tasks of process 5", lockscope read no more than `most` `units`.
     pub(crate) fn of(most: impl Display, what: impl Into<String>, units: &str) -> Met {
         Met { what: what.into(), why: format!("lockscope takes in no more than {most} {units}") }
     }
 }
 
-/// So many are named; the last says that there are more.
+/// At most this many limits are listed; the last entry reports that more were exceeded.
 const MOST_TOLD: usize = 32;
 
 thread_local! {
     static MET: RefCell<Vec<Met>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Begin a look: nothing was met yet.
+/// Begin a sample: no limit was exceeded yet.
 pub(crate) fn begin() {
     MET.with_borrow_mut(Vec::clear);
 }
 
-/// The bounds that were met since that was last asked, each once.
+/// The limits that were exceeded since the last call, each once.
 pub(crate) fn told() -> Vec<Met> {
     MET.with_borrow_mut(std::mem::take)
 }
 
-/// Tell that `most` was met: of `what`, "tasks of process 5", no more than so many `units` are taken in.
+/// Report that `most` was exceeded: from `what`, "tasks of process 5", lockscope reads no more than `most` `units`.
 pub(crate) fn met(most: impl Display, what: impl Into<String>, units: &str) {
     tell(Met::of(most, what, units));
 }
 
-/// Tell it once.
+/// Report it once.
 pub(crate) fn tell(met: Met) {
     MET.with_borrow_mut(|list| {
         if list.len() < MOST_TOLD && !list.contains(&met) {
@@ -100,7 +101,7 @@ pub(crate) fn tell(met: Met) {
 
 /// Iterators over foreign data.
 pub(crate) trait Bounded: Iterator + Sized {
-    /// The first `most` items; where there is one more, that is told as [`met`] does.
+    /// The first `most` items; one further item is reported as by [`met`].
     fn bounded(self, most: usize, what: impl FnOnce() -> String, units: &str) -> impl Iterator<Item = Self::Item>;
 }
 

@@ -1,8 +1,8 @@
 //! Libraries that panic on foreign data.
 //!
-//! py-spy does on damaged memory, addr2line where a file changes between two of its looks at it, layout-rs where rounding meets one
-//! of its assertions. In: the call. Out: what it gave, or nothing; never a word on the user's terminal. Nothing here knows what the
-//! call was for: whoever asks says what is missing now.
+//! py-spy panics on damaged memory, addr2line where a file changes between two of its reads, layout-rs where rounding
+//! meets one of its assertions. In: the call. Out: its result, or nothing; never a word on the user's terminal. Nothing
+//! here knows the purpose of the call: the caller reports what is missing now.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +12,13 @@ use std::sync::Once;
 static INSTALLED: Once = Once::new();
 
 thread_local! {
-    /// Whether panics of this thread are not told.
+    /// Whether panics of this thread are not reported.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a call gave that may panic, without the panic's message on the user's terminal; `None` where it panicked. Of this thread
-/// only: the hook belongs to the whole process, and what another thread panics with meanwhile is told as ever.
+/// The result of a call that may panic, without the panic's message on the user's terminal; `None` where it panicked.
+/// This covers this thread only: the hook belongs to the whole process, and panics of other threads are reported as
+/// usual.
 pub(crate) fn without_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     INSTALLED.call_once(|| {
         let usual = std::panic::take_hook();

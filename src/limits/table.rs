@@ -1,9 +1,9 @@
 //! The bounds over foreign data, one row each.
 //!
-//! In: nothing. Out: a constant a row, by area, and `ROWS`, the same as data: value, why there is such a bound and why this one,
-//! and what is said when it is met. What memory a look may take in all stands in `image/budget.rs`, which says itself
-//! what it refused; bounds on what is shown (rows of a table, boxes of a picture) belong to the renderers, which say how much
-//! there is in all.
+//! In: nothing. Out: a constant a row, by area, and `ROWS`, the same as data: value, the reasons for the bound and for
+//! its value, and the text when it is exceeded. `image/budget.rs` has the limit on a sample's whole memory, and reports
+//! its own refusals. Bounds on output (rows of a table, boxes of a picture) belong to the renderers, which report the
+//! total.
 
 #[cfg(test)]
 use super::Row;
@@ -34,7 +34,7 @@ macro_rules! limits {
 }
 
 limits! {
-    /// What a snapshot keeps.
+    /// The content of a snapshot.
     snapshot {
         /// Bytes of all stacks together, and the least and the most of each.
         ALL_STACKS: u64 = 4 << 20, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
@@ -51,9 +51,9 @@ limits! {
         /// Bytes kept of `_PyRuntime`, of each interpreter and of each thread state: the part that holds lists, locks and
         /// counters, by whose offsets a later version reads.
         LARGEST_RUNTIME: u64 = 4096, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
-        /// Of an interpreter.
+        /// Bytes of an interpreter.
         LARGEST_INTERPRETER: u64 = 8192, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
-        /// Of a thread state.
+        /// Bytes of a thread state.
         LARGEST_THREAD_STATE: u64 = 512, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
         /// Bytes of a library's name in the loader's list (PATH_MAX).
         LONGEST_LIBRARY_NAME: usize = 4096, Shape "the kernel opens no longer path";
@@ -78,23 +78,34 @@ limits! {
         REFERRING_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
         /// Objects at hand of all frames together: damaged tables repeat themselves.
         MOST_REFERRED: usize = 1 << 21, Gap "that the objects of further frames are not known";
-        /// Threads whose frames are asked for names that tell locks of the same name apart.
+        /// Threads whose frames are searched for names that distinguish locks of the same name.
         NAMING_THREADS: usize = 64, Beyond "such locks are told apart by their addresses";
-        /// Frames, from the one that waits, in which a name for an object is looked for.
+        /// Frames, from the one that waits, that are searched for a name of an object.
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
+        /// Items of a container that an object may be named by its key in.
+        NAMING_ITEMS: u64 = 1024, Beyond "an item of a larger container has no name but its address";
+        /// Bytes of a key that is part of a name.
+        LONGEST_KEY: usize = 40, Beyond "a longer key tells nothing at a glance, and the address stands instead";
         /// Generators that are being run inside handlers of exceptions, one inside the other.
         MOST_HANDLERS: usize = 64, Gap "that the exception which the thread handles is not known";
         /// Entries of a dictionary that are read at most: 4 MiB of them.
         MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
-        /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred.
-        MOST_REACHED: usize = 4_000, Told "the thread counts as one that can reach anything, and the report says so";
+        /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred, one that logs some
+        /// thousand.
+        MOST_REACHED: usize = 20_000, Told "the thread counts as one that can reach anything, and the report says so";
         /// Items of a container that are followed then.
         MOST_CONTAINED: u64 = 4096, Told "as above";
+        /// Bytes of an interpreter behind its field for `sys.modules` that are searched for hooks: audit hooks, codecs.
+        HOOKS_IN_INTERPRETER: u64 = 1 << 10, Beyond "in every known version they stand within";
+        /// Bytes of a thread state that are searched for references.
+        LARGEST_STATE: u64 = 1 << 12, Beyond "the structure of every known version is smaller";
+        /// Objects tracked by the collector that are checked for calls when they die.
+        MOST_TRACKED: usize = 1 << 18, Told "every thread that goes on counts as one that may free something which can reach anything";
         /// Classes that a class inherits from.
         MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
-        /// Weak references to one object whose callbacks are looked at.
+        /// Weak references to one object whose callbacks are checked.
         MOST_WEAK: usize = 64, Beyond "an object has one or two, and a callback at most";
-        /// Bytes of an instance of a type of C that are looked at for references.
+        /// Bytes of an instance of a type of C that are searched for references.
         LARGEST_INSTANCE: u64 = 1024, Beyond "types of C that hold references are a few dozen words";
         /// Bytes of the interpreter's variables that are searched for its table of signal handlers.
         SEARCHED_VARIABLES: u64 = 4 << 20, Told "every handler of the process counts as one that could wake";
@@ -108,16 +119,16 @@ limits! {
         LONGEST_TEXT: u64 = 4096, Beyond "PATH_MAX: what is longer is shown cut, and no name that decides is as long";
         /// The largest line table that is read, in bytes.
         LARGEST_LINE_TABLE: u64 = 4 << 20, Refused "the frame has no line";
-        /// More interpreters than anybody starts.
+        /// More interpreters than any program starts.
         MOST_INTERPRETERS: usize = 1024, Gap "that further interpreters were not walked";
         /// More threads than a kernel allows by default.
         MOST_THREADS: usize = 100_000, Gap "that further thread states were not walked";
         /// More frames than any recursion limit in use.
         MOST_FRAMES: usize = 100_000, Told "`it has more than .. frames` at the thread";
-        /// What frames of all threads may take together, in bytes: damaged lists share their frames a thousand times over.
+        /// Bytes that the frames of all threads may take together: damaged lists share their frames a thousand times
+        /// over.
         MEMORY_OF_FRAMES: usize = 256 << 20, Told "`it has more than .. frames` at the thread";
-        /// What each costs at least, so that there are a million at most: also a shim or an anchor, which becomes no frame,
-        /// is work.
+        /// The least cost of each, for a million at most. A shim or an anchor, which becomes no frame, is work, too.
         COST_OF_A_FRAME: usize = 256, Told "`it has more than .. frames` at the thread";
     }
     /// Symbols and debug information.
@@ -130,7 +141,7 @@ limits! {
         LARGEST_LINE_PROGRAM: u64 = 12 << 20, Told "as above";
         /// Ranges of addresses of all units of a file together: Chromium has a million, and each takes 40 bytes.
         MOST_RANGES: usize = 4_000_000, Told "that the file's units share their ranges out of all proportion";
-        /// How many symbols before an address are asked whether they cover it: symbols nest (a hot part inside a whole).
+        /// Symbols before an address that are checked whether they cover it: symbols nest (a hot part inside a whole).
         NESTED_SYMBOLS: usize = 256, Beyond "the function has no name, as one without a symbol";
         /// Inlining deeper than this is not followed.
         DEEPEST_INLINING: usize = 64, Gap "that further inlined functions of a place are not shown";
@@ -142,13 +153,15 @@ limits! {
         LONGEST_SYMBOL: usize = 1 << 16, Beyond "the function has no name, as one without a symbol";
         /// A name of more than this is a template of templates that nobody can read.
         LONGEST_MANGLED: usize = 4096, Beyond "the name is shown as it stands in the file";
+        /// A readable name that grows beyond this is not made: parts of a name can name each other.
+        LONGEST_READABLE: usize = 32 << 10, Beyond "the name is shown as it stands in the file";
         /// Entries of a unit that are passed on the way to a function: units of 10 MiB have 300,000.
         MOST_ENTRIES: usize = 1_000_000, Beyond "a lock has no variable's name, and where it was taken is told by code alone";
         /// References from an entry to the one that has its name or type: to its abstract origin, and from there to its declaration.
         MOST_ORIGINS: usize = 4, Beyond "as above";
         /// Variables of a function that are guards or have locks in them.
         MOST_VARIABLES: usize = 256, Beyond "as above";
-        /// Members of a class that are asked whether they are locks, and how deep in each other.
+        /// Members of a class that are checked whether they are locks, and the depth of their nesting.
         MOST_MEMBERS: usize = 512, Beyond "as above";
         /// Classes in classes.
         DEEPEST_MEMBERS: usize = 4, Beyond "as above";
@@ -163,7 +176,11 @@ limits! {
         MOST_EVALUATIONS: usize = 256, Told "the frame's caller is found by other means, and its trust says so";
         /// The most frames of one stack. 5,000 Python calls make some 15,000 native frames up to CPython 3.10.
         MOST_FRAMES: usize = 32_768, Told "the end of the stack says that its limit was reached, which is a gap";
-        /// How many words above the stack pointer are looked at.
+        /// Bytes that a frame takes in all stages of a look. Half of the budget of a look is for frames.
+        COST_OF_A_FRAME: u64 = 1 << 10, Told "the end of the stack says that its limit was reached, which is a gap";
+        /// Each stack has at least this number of frames, however many threads there are.
+        LEAST_FRAMES: usize = 256, Told "as above";
+        /// Words above the stack pointer that are searched.
         SCANNED_WORDS: u64 = 128, Told "the end of the stack says that no caller was found, which is a gap";
         /// Program and section headers are refused above this number: no real file comes near.
         MOST_HEADERS: usize = 65_536, Gap "that the file was not read as a module";
@@ -174,14 +191,20 @@ limits! {
     }
     /// Machine code that is read.
     code {
-        /// The most code of one function that is read, in bytes. What people write stays far below; interpreters' dispatch
-        /// loops are far larger and are left alone.
+        /// The most code of one function that is read, in bytes. Functions that people write stay far below. The
+        /// dispatch loops of interpreters are far larger and are left alone.
         LARGEST_FUNCTION: u64 = 16 << 10, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
-        /// Bytes of a structure of which a function returns a member.
+        /// Bytes of a structure from which a function returns a member.
         LARGEST_STRUCTURE: u64 = 16 << 10, Shape "what a thread keeps of its own is smaller";
         /// Bytes of a function that has returned, which is read for the locks that it took and kept: such functions are
         /// short.
         FIRST_BYTES: usize = 1024, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
+        /// Instructions of all paths through a function that are followed for one question.
+        STEPS_OF_PATHS: usize = 8192, Told "a lock that such a function took is at most one of several candidates";
+        /// Functions of a process that are read for the locks which they take or give back for their callers.
+        CALLED_FUNCTIONS: usize = 4096, Told "a lock is taken to be given back in what was not read: its holder is a candidate";
+        /// How deep such functions call each other: a guard's destructor calls its lock's, and that the C library.
+        CALLED_DEPTH: usize = 6, Told "as above";
         /// Functions that one after the other pass a parameter on.
         PASSED_ON_FRAMES: usize = 8, Told "the parameter is unknown, and whoever asked for it says what it could not tell";
     }
@@ -189,6 +212,9 @@ limits! {
     image {
         /// Processes of one look, beyond which no descendant is taken in unasked: the largest pools have fewer workers.
         MOST_FOLLOWED: usize = 512, Gap "that further processes which are waited for were not looked at";
+        /// Processes of one look, beyond which no descendant is taken in that merely sleeps: servers have a worker or two for each
+        /// processor.
+        MOST_OFFSPRING: usize = 128, Told "the first line counts the child processes that were not looked at";
         /// As many links as the kernel follows (path_resolution(7)).
         MOST_LINKS: usize = 40, Refused "the file cannot be opened (ELOOP), as for the target itself";
         /// Names in a path, with those of links.
@@ -199,16 +225,18 @@ limits! {
         LONGEST_SOURCE_LINE: usize = 200, Beyond "a longer line is shown cut: terminals are narrower";
         /// Lines of source that a report shows.
         MOST_SOURCE_LINES: usize = 64, Told "further lines are shown by their numbers, without their text";
-        /// More than the kernel takes for arguments and environment without being told to.
+        /// More than the kernel takes for arguments and environment by default.
         LARGEST_ENVIRONMENT: u64 = 4 << 20, Gap "that the rest of the environment was not read";
-        /// More descriptors in one call are not looked at one by one.
+        /// More descriptors in one call are not read one by one.
         MOST_WANTED: usize = 256, Gap "that who may end a wait for more descriptors was not looked at";
+        /// Epoll sets that are members of each other: the kernel allows no more (EP_MAX_NESTS in fs/eventpoll.c).
+        NESTED_SETS: usize = 5, Shape "the kernel nests no deeper";
         /// SEMOPM, what the kernel allows by default is 500.
         MOST_OPERATIONS: u64 = 500, Shape "the kernel refuses such a call (SEMOPM)";
         /// Descriptors in a set of select(2).
         FD_SETSIZE: i32 = 1024, Shape "such a call writes beyond its own set (select(2)): no C library makes it";
     }
-    /// Digests of jobs, and what is told of them.
+    /// Digests of jobs, and their reports.
     job {
         /// Bytes of a file that is merged: 100,000 ranks have 200 MB.
         LARGEST_DIGEST: u64 = 1 << 30, Refused "the file is refused with its size";
@@ -220,7 +248,7 @@ limits! {
         MOST_FILES: usize = 1 << 17, Gap "that the folder has more files";
         /// Files that could not be taken in and are named one by one.
         MOST_FILES_TOLD: usize = 64, Told "a gap says how many more there are";
-        /// Processes of a machine that are asked for their rank.
+        /// Processes of a machine whose rank is read.
         MOST_PROCESSES: usize = 1 << 17, Gap "that further processes were not asked";
         /// Ranks of a job; what says it has more is wrong.
         LARGEST_JOB: u32 = 1 << 24, Told "how many ranks there are is not known then, and no rank is missing";
@@ -248,17 +276,16 @@ limits! {
         MOST_WAITING: usize = 256, Beyond "each of them is enough for a chain, and further ones lead through others";
         /// Tasks from one that is waited for to the one that runs.
         MOST_STEPS: usize = 64, Beyond "a chain so long is told up to there";
-        /// Connections that are kept of a rank: with more than these it has a mesh, and numbers of ranks tell more.
+        /// Connections that are kept for a rank: with more than these it has a mesh, and numbers of ranks are better
+        /// evidence.
         MOST_CONNECTIONS_KEPT: usize = 16, Beyond "waits for a connection lead nowhere then, and ranks are joined by their numbers";
-        /// Groups of a rank of which the last operation is kept.
+        /// Groups of a rank whose last operation is kept.
         MOST_GROUPS_KEPT: usize = 8, Beyond "what a rank waits for is told by its wait; of further groups it is not said what it has not enqueued";
         /// Letters of a finding's message.
         LONGEST_MESSAGE: usize = 600, Told "the message ends with dots";
         /// Operations that are compared: a job that hangs is in a few.
         MOST_GATHERINGS: usize = 64, Told "a gap says that there are more";
-        /// Ranks of a part of the graph from which the shortest cycle is looked for.
-        MOST_STARTS: usize = 64, Beyond "a cycle that is not the shortest is told";
-        /// Ranks that are told one by one; all of them stand in the groups.
+        /// Ranks that are reported one by one; all of them stand in the groups.
         MOST_RANKS_TOLD: usize = 64, Told "the groups of ranks have them all";
         /// Values that a file of PyTorch's stands for: its recorder keeps 2,000 operations, with some 100 values each.
         MOST_WITNESS_VALUES: usize = 4_000_000, Refused "the file is a gap that says so";
@@ -286,7 +313,7 @@ limits! {
     c10d {
         /// Words of a stack that are tried for an operation: the frames of gloo's have some hundreds that point to the heap.
         MOST_CANDIDATES: usize = 4096, Told "the thread's wait is told as that for a condition then";
-        /// Words of an object that are looked through for the next landmark: the largest of these objects has 60.
+        /// Words of an object that are searched for the next landmark: the largest of these objects has 60.
         WORDS_OF_OBJECT: u64 = 80, Shape "none of these objects is as large";
         /// Operations and messages that a group expects at once: a job that hangs has a few.
         MOST_EXPECTED: u64 = 256, Beyond "each rank that is named is enough for a link, and who is in none is found by the others";
@@ -300,25 +327,25 @@ limits! {
         MOST_KEYS: u64 = 1 << 16, Shape "a call for more keys than a job has ranks";
         /// Entries that a recorder may have (TORCH_FR_BUFFER_SIZE, by default 2,000).
         MOST_ENTRIES: u64 = 1 << 24, Shape "no recorder has as many";
-        /// The last entries that are looked at.
+        /// The last entries that are read.
         MOST_RECORDED: u64 = 512, Beyond "the last operation of a group that is in use is among them";
         /// Bytes of an entry: 512 in 2.15.
         LARGEST_ENTRY: u64 = 2048, Shape "no entry is as large";
-        /// Groups of a rank of which the last operation is told.
+        /// Groups of a rank whose last operation is reported.
         MOST_GROUPS: usize = 64, Beyond "what a rank waits for is told by its wait";
         /// Groups in the recorder's map.
         MOST_MAPPED: u64 = 4096, Shape "no job has as many groups";
     }
     /// Core files.
     core {
-        /// The kernel allows a process 65,530 mappings unless told otherwise; this is what it can be told at most to be
-        /// sane.
+        /// Segments of a core. The kernel allows a process 65,530 mappings by default; this is the greatest sensible
+        /// setting.
         MOST_SEGMENTS: u64 = 1 << 20, Refused "the core is refused as damaged";
         /// Notes of a process, all together: 3,000 threads make some 10 MiB, those of a snapshot are as large as itself.
         LARGEST_NOTES: u64 = 256 << 20, Told "a gap says that the core's notes were read in part";
         /// A thread has eight, a snapshot few more than its threads.
         MOST_NOTES: usize = 1 << 20, Told "a gap says that the core's notes were read in part";
-        /// What is unpacked in memory at most; a larger one is to be unpacked on disk.
+        /// The most bytes that are unpacked in memory; a larger one needs unpacking on disk.
         LARGEST_UNPACKED: u64 = 512 << 20, Refused "an error says how to unpack it on disk first";
         /// Mapped files are refused above this number: the kernel cuts the note at 4 MiB by default.
         MOST_FILES: u64 = 1 << 20, Refused "the note has no room for as many: it is damaged, and the files that it does have room for are taken";
@@ -336,7 +363,8 @@ limits! {
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
-        /// How often threads are asked again that did not come to their stop in time, twice as long each time.
+        /// How often lockscope retries threads that did not come to their stop in time, with twice the time at each
+        /// retry.
         MOST_ROUNDS: u32 = 6, Told "threads that did not come to a stop have no registers, which is a gap";
         /// How often the copying is repeated in one stop because threads that were left asleep woke.
         MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
@@ -356,17 +384,18 @@ limits! {
         MOST_SCHED_FILES: usize = 64, Told "the report has no `since_ms` for these waits";
         /// Threads of a process's parent whose names are read: any of them may be the owner of a lock that fork copied.
         PARENT_THREADS: usize = 4096, Gap "that the parent has further threads, which may be a lock's owner";
-        /// Threads of a process that maps the memory somebody waits in: any of them may be the owner of a lock there.
+        /// Threads of a process that maps the memory in which a thread waits: any of them may be the owner of a lock
+        /// there.
         SHARING_THREADS: usize = 32_768, Gap "that the process has further threads, which may be a lock's owner; no owner is called gone";
         /// More bytes of answers than any machine gives.
         MOST_ANSWERS: usize = 64 << 20, Gap "that further sockets of the network namespace are not known";
         /// More descriptors than the kernel allows by default.
         MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
-        /// Sockets that are asked for descriptors on their way to somebody: a machine full of services has some thousand.
+        /// Sockets that are checked for descriptors in flight: a machine full of services has some thousand.
         MOST_SOCKETS_ASKED: usize = 8192, Told "that such descriptors may be on their way counts as a hope then";
-        /// Programs between a rank and what started it: each is a wrapper that somebody wrote.
+        /// Programs between a rank and its launcher: each is a wrapper script.
         MOST_ANCESTORS: usize = 16, Beyond "the rank counts as its own, and the launcher is not known";
-        /// TCP connections of a process that are told: a rank has one to each other rank of each of its groups.
+        /// TCP connections of a process that are reported: a rank has one to each other rank of each of its groups.
         MOST_CONNECTIONS: usize = 4096, Gap "that the process has further connections";
         /// Addresses of a network namespace: a node has a few.
         MOST_ADDRESSES: usize = 64, Beyond "they only tell where a node can be reached";
@@ -374,7 +403,7 @@ limits! {
         MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Small mappings of one size that are read together.
         MOST_ALIKE: usize = 1024, Told "further ones are read when they are asked for";
-        /// The same, of those that are read ahead.
+        /// The same, for those that are read ahead.
         MOST_EXPECTED: usize = 1 << 14, Told "further ones are read when they are asked for";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
         MOST_FAULTS: u32 = 4096, Told "what was not copied is read later or is a gap";
@@ -382,7 +411,7 @@ limits! {
         STACK_OF_FEW: u64 = 256 << 10, Told "the rest of a stack is read later, which costs another look";
         /// Bytes of each stack that are copied under the stop, with many threads.
         STACK_OF_MANY: u64 = 64 << 10, Told "the rest of a stack is read later, which costs another look";
-        /// The kernel takes 128 KiB for one argument; of more than this much nobody reads the rest.
+        /// The kernel takes 128 KiB for one argument; beyond this much, no reader reads the rest.
         LONGEST_COMMAND_LINE: u64 = 128 << 10, Told "the command line is marked as cut";
         /// Arguments of a command line: nobody reads more.
         MOST_ARGUMENTS: usize = 4096, Told "the command line is marked as cut";
@@ -399,7 +428,7 @@ limits! {
         /// The innermost frames, in which a thread that spins is here and there (driver 580.159.04: up to four, and two of
         /// clock_gettime).
         MOVING_FRAMES: usize = 4, Beyond "further out a thread that spins stands still";
-        /// Frames inside the call of a thread that spins, which must be the same in each look.
+        /// Frames inside the call of a thread that spins, which must be the same in each sample.
         INNER_FRAMES: usize = 2, Beyond "what goes on further in while a thread spins says nothing of what it waits for";
         /// How often those are taken in whom the target waits for: so deep a chain of processes is followed.
         MOST_FOLLOWINGS: usize = 16, Told "a process further down the chain is named where it is waited for, as one that was not captured";
@@ -411,8 +440,8 @@ limits! {
         MOST_RETAKEN: usize = 8, Told "a ring of tasks that the last of them showed as one that can end is `blocked`";
         /// Words of memory shown of a lock: the largest of glibc, a read-write lock, has 14.
         LOCK_WORDS: u64 = 16, Beyond "shown for people beside what was decoded; the largest lock has fewer";
-        /// Innermost frames whose registers are told: what waits is among them, and of thousands of threads they would fill
-        /// the memory.
+        /// Innermost frames whose registers are reported: the frame that waits is among them. The registers of all
+        /// frames of thousands of threads would fill the memory.
         FRAMES_WITH_REGISTERS: usize = 12, Beyond "shown for people; what waits is among them";
         /// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
         DEEPEST_FOR_PYSPY: usize = 4096, Told "a gap says that py-spy was not asked and why";
@@ -427,13 +456,14 @@ limits! {
         COPIED_OF_A_MAPPING: u64 = 256 << 10, Told "a word behind it is not told";
         /// The same of all of a process.
         COPIED_IN_ALL: u64 = 32 << 20, Told "a word behind it is not told";
-        /// Descriptors of a process, or files of a folder, among which the FIFO and the core of a GPU's driver are looked for.
+        /// Descriptors of a process, or files of a folder, that are searched for the FIFO and the core of a GPU's
+        /// driver.
         MOST_ENTRIES: usize = 65_536, Told "a gap says that there is no FIFO, or that the core was not written";
         /// Cores of GPUs that are read for errors once a command has ended.
         MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
         LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
-        /// Bytes of a runner's lines that are taken in while a look goes on: those of some 10,000 tests.
+        /// Bytes of a runner's lines that are read during a sample: those of some 10,000 tests.
         MOST_READ_LATER: usize = 1 << 20, Beyond "the rest stays in the pipe and is read after the look";
         /// Most results that are kept: a file with more is shown by no CI system.
         MOST_RESULTS: usize = 200_000, Beyond "a file with more is shown by no CI system; who waits for whom does not depend on it";
@@ -456,48 +486,65 @@ limits! {
         LONGEST_FUNCTION: u64 = 256, Shape "this is no such table";
         /// Functions of CUDA's driver: it has room for 1024.
         MOST_FUNCTIONS: u64 = 1 << 16, Shape "this is no such table";
-        /// Records of one process: its file has room for about so many.
+        /// Records of one process: its file has room for about this many.
         MOST_RECORDS: usize = 2 << 20, Gap "the records that were not read";
         /// Ways in which two locks were taken one after the other.
         MOST_ALIKE: usize = 1024, Told "a gap says how many further ways were not compared";
-        /// Threads that took two locks at the same places, of which each is compared with all others.
+        /// Threads that took two locks at the same call sites: each is compared with all others.
         MOST_THREADS: usize = 8, Beyond "those that do the same say the same";
+        /// Locks of a ring, each held by its own thread.
+        MOST_RING: usize = 8, Beyond "rings of two and three are the ones that are met in programs";
         /// Combinations that are compared, in one process: some seconds.
         MOST_STEPS: usize = 4_000_000, Gap "further combinations were not compared";
-        /// Orders of one process that could deadlock; those at the same lines are told as one.
+        /// Orders of one process that could deadlock; those at the same lines are reported as one.
         MOST_INVERSIONS: usize = 10_000, Gap "further ones were not told";
     }
-    /// What could hang another time.
+    /// The hangs that another run could have.
     forecast {
         /// Places at which locks are taken in orders that could deadlock.
         MOST_TOLD: usize = 200, Gap "further places";
         /// Files of recorded processes that are read together.
         MOST_FILES: usize = 20_000, Gap "the files that were not read";
-        /// Modules of recorded processes of which it is looked whether they have locks of their own.
+        /// Modules of recorded processes that are checked for locks of their own.
         MOST_MODULES: usize = 4096, Gap "the modules that were not looked at";
         /// Bytes of one module's constants that are searched: those of PyTorch's libraries are some ten million.
         LARGEST_SEARCHED: usize = 256 << 20, Gap "the constants that were not searched";
     }
-    /// Who has a lock, by rules of several families.
+    /// Predicted deadlocks that are to happen.
+    provoke {
+        /// Symbols of a file among which a function is looked for.
+        MOST_SYMBOLS: usize = 1 << 22, Refused "the prediction is told with the reason that there is no such function";
+        /// Addresses of a function whose lines are looked up.
+        LARGEST_FUNCTION: u64 = 1 << 18, Beyond "a line beyond is taken for the function as a whole";
+        /// Bytes of a source file in which a line that has moved is looked for.
+        LARGEST_SOURCE: u64 = 16 << 20, Beyond "the line is taken to be where it was";
+        /// Bytes of a file of orders.
+        LARGEST_FILE: u64 = 1 << 20, Refused "an error says that it is too large";
+        /// Letters of a file's version that an error repeats.
+        LONGEST_VERSION: usize = 20, Beyond "the error says that the version is another one";
+        /// Predictions whose reasons are reported one by one.
+        MOST_TOLD: usize = 10, Told "a line says how many more there are";
+        /// Predictions that a command is run with at a time.
+        MOST_PREDICTIONS: usize = 32, Told "a line says how many more were not tried";
+    }
+    /// The holders of locks, by rules of several families.
     holders {
-        /// The most frames that are read, from the innermost on: whoever took a lock for longer is seldom further out, and
-        /// an interpreter's recursion would cost more than all the rest.
+        /// The most frames that are read, from the innermost on. A call that took a lock for longer is seldom further
+        /// out, and an interpreter's recursion would cost more than all the rest.
         CODE_FRAMES: usize = 64, Told "the gap on the lock's owner says of how many threads only so many frames were read";
         /// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured:
         /// 20 ms).
         NEAR_FRAMES: usize = 8, Beyond "calls that are used for other things as well say too little further out";
-        /// Generations of parents asked for an owner that fork left behind.
+        /// Generations of parents that are searched for an owner that fork left behind.
         GENERATIONS: usize = 16, Beyond "a holder further up is found by the addresses that all descendants share";
         /// The kernel gives no task a greater id.
         GREATEST_ID: i32 = 1 << 22, Shape "no task has such an id (PID_MAX_LIMIT)";
-        /// Holds of which it is looked for where they were taken: what people read names ten.
+        /// Holds whose taking call sites are searched: the text for people names ten.
         TAKEN_LOOKED_FOR: usize = 256, Beyond "such a hold has the line where its thread is now";
         /// Words of a guard that are read: one or two are the address of its lock.
         GUARD_WORDS: u64 = 4, Beyond "as above";
         /// Words of a thread's stack that may be the guard of one lock: a guard has a copy or two.
         GUARDS_LOOKED_AT: usize = 64, Beyond "such a thread stays a candidate";
-        /// Frames of the C library in which a wait for a lock lies.
-        CALL_FRAMES: usize = 8, Beyond "a C library's wait is no deeper";
     }
     /// Stacks that are searched for locks.
     waits {
@@ -506,12 +553,12 @@ limits! {
         SEARCHED_STACK: u64 = 1 << 20, Told "the gap on a lock's candidates says how many stacks were searched in part";
         /// Most bytes of one frame: a greater one is an array, or the unwinding went astray.
         SEARCHED_FRAME: u64 = 256 << 10, Told "the gap on a lock's candidates says how many stacks were searched in part";
-        /// Most frames of one stack that are searched: whoever recurses deeper has its locks near either end.
+        /// Most frames of one stack that are searched: a deeper recursion has its locks near either end.
         SEARCHED_FRAMES: usize = 512, Told "as above";
         /// Bytes above the stack pointer that are searched where no frames are known.
         TOP_OF_STACK: u64 = 1024, Told "a gap says why the thread has no frames";
-        /// Threads that go on and are asked one by one whether they can reach what another waits for: what they can reach
-        /// has to be walked.
+        /// Threads that can go on and are checked one by one whether they can reach an awaited object: their reach has
+        /// to be walked.
         MOST_ASKED: usize = 16, Told "each of them counts as one that could end the wait, and the report says so";
         /// Threads of a process in which some are ruled out one by one: each other one is an edge of the graph.
         MOST_GIVERS: usize = 256, Told "as above";
@@ -524,17 +571,17 @@ limits! {
         QUEUE_ITEMS: u64 = 1 << 14, Gap "that further items of the queue were not searched for the future";
         /// Native frames between the eval loop and the system call that are searched for the object.
         NATIVE_FRAMES: usize = 24, Beyond "between the interpreter and the wait lie fewer";
-        /// Objects of one process that are looked at.
+        /// Objects of one process that are read.
         SHARED_OBJECTS: usize = 4096, Gap "that further objects were not searched for locks of multiprocessing";
-        /// Frames in which the hub of greenlets is looked for: eventlet's waits in a function or two of its own.
+        /// Frames that are searched for the hub of greenlets: eventlet's waits in a function or two of its own.
         HUB_FRAMES: usize = 4, Beyond "further out another greenlet would have run";
         /// Workers of a pool of processes.
         POOL_WORKERS: u64 = 4096, Told "whether a task of that pool is lost is not said";
-        /// Tasks of one process that waits are told of: each is compared with each other.
+        /// Waiting tasks of one process that are reported: each is compared with each other.
         TASKS_WAITING: usize = 256, Gap "that further tasks were not looked at";
         /// Futures that one task gathers.
         GATHERED_FUTURES: u64 = 256, Gap "that further futures that the task gathers were not looked at";
-        /// Tasks that are looked at.
+        /// Tasks that are read.
         MOST_TASKS: usize = 10_000, Gap "that further tasks were not looked at";
         /// Coroutines that await each other.
         MOST_COROUTINES: usize = 64, Gap "that the inner coroutines of the task were not looked at";
@@ -546,7 +593,7 @@ limits! {
         NESTED_STACKS: usize = 8, Gap "that what lies deeper was not searched for locks";
         /// Callbacks of an ExitStack.
         STACK_CALLBACKS: u64 = 256, Gap "that further callbacks were not searched for locks";
-        /// Objects that are looked at for one process.
+        /// Objects that are read for one process.
         CONTAINED_OBJECTS: usize = 4096, Gap "that further objects were not searched for suspended generators";
         /// Items of a container.
         CONTAINER_ITEMS: u64 = 256, Gap "that further items of a container were not searched for suspended generators, where a lock's holder is looked for so";
@@ -564,20 +611,20 @@ limits! {
         LEASES: u64 = 256, Gap "that further leases of the semaphore were not looked at";
         /// Workers, schedulers, nannies and clients of one process.
         CLUSTER_OBJECTS: u64 = 256, Gap "that further ones were not looked at";
-        /// Tasks of one worker or scheduler that are looked at.
+        /// Tasks of one worker or scheduler that are read.
         CLUSTER_TASKS: u64 = 4096, Gap "that further tasks were not looked at";
         /// Frames of a library around a wait.
         LIBRARY_FRAMES: usize = 12, Beyond "the standard library's methods lie no deeper inside each other";
     }
     /// The family of the C library.
     libc {
-        /// Frames in which the runner of Rust's tests is looked for: between its call and the futex there are fourteen.
+        /// Frames that are searched for the runner of Rust's tests: between its call and the futex there are fourteen.
         RUNNER_FRAMES: usize = 24, Beyond "the runner is a thread like any other, whose wait has a time-out";
-        /// Frames in which a call of the C library is looked for that the thread is inside of.
+        /// Frames that are searched for a call of the C library that the thread is inside of.
         CALL_FRAMES: usize = 8, Beyond "a wait of the C library is no deeper";
         /// Nothing is mapped below, in the first page: what is smaller is no pointer.
         LOWEST_ADDRESS: u64 = 4097, Shape "the word is no address";
-        /// Frames whose registers are asked where the clean-up buffer was not found.
+        /// Frames whose registers are searched where the clean-up buffer was not found.
         CONDITION_FRAMES: usize = 5, Beyond "the C library's own frames are fewer";
         /// More readers than any process has threads mean that it is no rwlock.
         MOST_READERS: u32 = 1 << 20, Shape "the words are no rwlock";
@@ -601,9 +648,10 @@ limits! {
         WRAPPER_FRAMES: usize = 10, Beyond "further out the name would be another call's";
         /// How far into an object the lock may lie that a program makes itself of a futex.
         LARGEST_OBJECT: u64 = 256, Beyond "a call that gives back such a lock by a larger object is not seen, and its taker stays a candidate";
-        /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
+        /// Frames that are searched for the mutex of a thread parked for ever; the next bound is for stack bytes
+        /// (libc.md section 4).
         PARKED_FRAMES: usize = 4, Beyond "glibc's own frames are fewer";
-        /// Stack bytes in which that mutex is looked for.
+        /// Stack bytes that are searched for that mutex.
         PARKED_BYTES: u64 = 768, Beyond "glibc's own frames are fewer";
         /// The kernel gives no task a greater id (PID_MAX_LIMIT).
         GREATEST_OWNER: i32 = 1 << 22, Shape "the word is no owner";
@@ -612,9 +660,10 @@ limits! {
     }
     /// The family of Abseil.
     absl {
-        /// Frames whose registers are asked: from the futex to the caller of `Lock` there are six (measured with -O0 and -O2).
+        /// Frames whose registers are searched: from the futex to the caller of `Lock` there are six (measured with -O0
+        /// and -O2).
         LOCK_FRAMES: usize = 10, Beyond "Abseil's own frames are fewer";
-        /// Locks in the list of those that a thread holds: Abseil has room for no more.
+        /// Locks in the list that a thread holds: Abseil has room for no more.
         MOST_HELD: u32 = 40, Shape "the list is none";
     }
     /// Cores of GPUs.
@@ -658,39 +707,39 @@ limits! {
         LARGEST_NOTE: usize = 4096, Shape "the driver's notes take a few hundred bytes";
         /// Frames around a wait for the GPU whose code is read for what was queued before.
         FRAMES_READ: usize = 8, Beyond "what a thread waits for it has queued near there";
-        /// Arguments of a kernel that are looked at as addresses of the host.
+        /// Arguments of a kernel that are read as addresses of the host.
         ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library below a thread's first function: `start_thread`, `clone`.
         STARTS_THREADS: usize = 3, Beyond "the C library starts a thread with no more";
-        /// Runtimes of CUDA in a process that are asked for the last errors of threads.
+        /// Runtimes of CUDA in a process that are searched for the last errors of threads.
         RUNTIMES_ASKED: usize = 8, Beyond "a process has one or two";
         /// Calls of the function that returns a thread's last error: it has about ten.
         CALLS_OF_A_QUESTION: usize = 64, Shape "the function is short";
     }
-    /// What findings look at.
+    /// The data that findings read.
     verdict {
-        /// Members of a cycle, or other parties, that are told one by one with their lines of source.
+        /// Members of a cycle, or other parties, that are reported one by one with their lines of source.
         SCENES_TOLD: usize = 16, Told "how many more there are, and all of them in the JSON";
-        /// Holders of one thing that are named where somebody waits for it.
+        /// Holders of one resource that are named where a thread waits for it.
         HOLDERS_NAMED: usize = 2, Told "how many more hold it";
         /// Locks of a cycle that its title names.
         NAMED_IN_A_TITLE: usize = 3, Told "how many they are";
         /// Ends of chains that the sentence names.
         ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";
-        /// Waits that the message tells in full.
+        /// Waits that the message shows in full.
         WAITS_TOLD: usize = 4, Told "the message says how many more there are";
         /// Kernels of a process that get a finding.
         KERNELS_TOLD: usize = 8, Told "the report lists all kernels with their GPU";
         /// Bytes between the first and the last instruction at which threads of a kernel stand that polls a word: 64 instructions of 16
         /// bytes (Volta and newer).
         LARGEST_LOOP: u64 = 1024, Shape "a loop that polls is smaller";
-        /// Ranks of which NCCL's RAS says the same.
+        /// Ranks for which NCCL's RAS reports the same.
         RANKS_TOLD: usize = 4, Told "the message says how many more there are";
         /// Errors of kernels that get a finding.
         ERRORS_TOLD: usize = 4, Told "the report lists all errors with their GPU";
         /// Frames of the C library and of the driver at the outer end of a thread that the driver made.
         OUTERMOST_FRAMES: usize = 4, Beyond "a thread with more has begun in other code";
-        /// Frames around a wait in which the driver's are looked for.
+        /// Frames around a wait that are searched for the driver's.
         CALL_FRAMES: usize = 16, Beyond "the driver's own frames lie right around its locks";
     }
     /// Cycles.

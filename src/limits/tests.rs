@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// The rooms that read foreign data. What the others bound is what they show, or how long they wait.
-const READERS: [&str; 26] = [
+/// The modules that read foreign data. The bounds of the others limit their output, or how long they wait.
+const READERS: [&str; 28] = [
+    "cli/provoke",
+    "provoke",
     "cli/digests",
     "cli/record",
     "cli/requests",
@@ -159,7 +161,7 @@ fn every_row_is_used_and_one_that_becomes_a_gap_is_told() {
             let calls = ["limits::met(", "limits::tell(", ".bounded(", ".bounded_sequence(", "Met::of("];
             let tells = users.iter().any(|(_, code)| {
                 calls.iter().any(|call| {
-                    // The bound or, where the call does not name it, whoever passes it on.
+                    // The bound or, where the call does not name it, the function that passes it on.
                     code.match_indices(call)
                         .any(|(at, _)| is_word(&code[at..].chars().take(400).collect::<String>(), row.name))
                 })

@@ -27,8 +27,10 @@ macro_rules! page {
 pub(crate) const PAGES: &[Page] = &[
     page!("use"),
     page!("test-suites"),
+    page!("services"),
     page!("python-locks"),
     page!("recorder"),
+    page!("provoke"),
     page!("gpu"),
     page!("post-mortem"),
     page!("gdb"),
@@ -36,6 +38,8 @@ pub(crate) const PAGES: &[Page] = &[
     page!("permissions"),
     page!("containers"),
     page!("jobs"),
+    page!("clusters"),
+    page!("schedulers"),
     page!("comparison"),
     page!("limits"),
 ];

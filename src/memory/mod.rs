@@ -3,7 +3,7 @@
 //! In: an address and a length. Out: bytes, or a [`Fault`] that says why not. It promises no snapshot consistency
 //! by itself; the implementation says whether its bytes are of one instant.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(

@@ -7,13 +7,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::Addr;
 
-/// What is known by address.
+/// Values by address.
 pub(crate) type AddrMap<Value> = HashMap<Addr, Value, Scatter>;
 /// Addresses without an order.
 pub(crate) type AddrSet = HashSet<Addr, Scatter>;
 
-/// Hashes addresses: a look asks some hundred thousand times, and the hash of the standard library took a quarter of the
-/// time of a read of memory. The factor is another one each time, so that no target can choose addresses of one hash.
+/// Hashes addresses: a sample needs some hundred thousand hashes, and the hash of the standard library took a quarter
+/// of the time of a read of memory. The factor differs each time, so that no target can choose addresses of one hash.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scatter(u64);
 

@@ -1,9 +1,9 @@
 //! The ELF files that a process maps, with the sections that unwinding and naming need.
 //!
-//! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], looked up by address. Only headers
-//! are parsed here; symbol tables and line tables are made from these files by whoever asks for names.
+//! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], found by address. Only headers are
+//! parsed here; the code that needs names makes symbol tables and line tables from these files.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -39,7 +39,7 @@ pub(crate) struct Module {
     pub name: Arc<str>,
     /// Path as the target sees it.
     pub path: String,
-    /// What to add to an address in the file (a virtual address) to get the address in the process.
+    /// The number to add to an address in the file (a virtual address) to get the address in the process.
     pub bias: u64,
     /// Lowest address mapped.
     pub start: Addr,
@@ -80,13 +80,13 @@ pub(crate) struct Modules {
     /// In order of `start`. One may lie in a hole of another: between the code and the data of a file that is laid out for pages of
     /// 64 KiB there is room, and kernels put their vDSO into that of the loader.
     pub list: Vec<Module>,
-    /// Of each in `list`, the highest end of it and of those before it.
+    /// For each in `list`, the highest end among it and those before it.
     reach: Vec<Addr>,
     /// The executable file mappings that they were made from.
     made_from: Vec<(Addr, u64)>,
 }
 
-/// What a snapshot keeps of a module; its file may not be at hand.
+/// A snapshot's data about a module; its file may not be at hand.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct RecordedModule {
     /// As in [`Module`].
@@ -151,7 +151,7 @@ impl Modules {
         Modules { list, reach, made_from }
     }
 
-    /// What to keep of these modules.
+    /// The data to keep about these modules.
     pub(crate) fn record(&self) -> Vec<RecordedModule> {
         let record = |module: &Module| RecordedModule {
             name: module.name.to_string(),
@@ -217,7 +217,7 @@ fn from_vdso(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
     Some(module)
 }
 
-/// What is mapped of a file, each byte at its place in the file: enough for headers, code, CFI and dynamic symbols.
+/// The mapped part of a file, each byte at its offset in the file: enough for headers, code, CFI and dynamic symbols.
 fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
     let parts: Vec<&Mapping> = image
         .mappings

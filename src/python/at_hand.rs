@@ -1,7 +1,8 @@
 //! Which frames have which objects at hand.
 //!
-//! In: one open frame after the other. Out: the frames that have an object in a variable, in an attribute of one, in a global that the
-//! code names, or in an attribute of that. What many frames share, their globals and the attributes of an object, is kept once.
+//! In: one open frame after the other. Out: the frames that have an object in a variable, in an attribute of one, in a
+//! global that the code names, or in an attribute of that. Data that many frames share, their globals and the
+//! attributes of an object, is kept once.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ pub(super) struct AtHand {
     naming: AddrMap<Vec<CodeOfModule>>,
     /// The objects that have an object as an attribute.
     owners: AddrMap<Vec<Addr>>,
-    /// Objects that were asked for their attributes.
+    /// Objects whose attributes were already read.
     asked: AddrSet,
 }
 

@@ -1,16 +1,16 @@
-//! What the garbage collector may call on any thread: finalisers of the program's classes (`__del__`), and what `weakref.finalize`
-//! keeps.
+//! Functions that the garbage collector, or the end of a last reference, may call on any thread.
 //!
-//! In: an inspector. Out: names, and what each of them can reach. Objects in a ring of garbage are known to nobody but the collector,
-//! and not looked for: of a finaliser's object only its class is known, so that names decide what it may do. Finalisers of libraries
-//! know nothing of the program's objects.
+//! In: an inspector. Out: groups of things that are called when an object dies, each with everything that it can reach.
+//! These are the `__del__` of the existing instances, callbacks of weak references, functions of `weakref.finalize`,
+//! and the rest of generators that were suspended inside a `try` or a `with`. The search covers all objects that the
+//! collector tracks, garbage included. If these cannot be known, [`Finaliser::reached`] of a group that stands for all
+//! says so.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::inspect::{Inspector, frames_of};
-use super::library::is_library;
+use super::heap;
+use super::inspect::Inspector;
 use super::reach::{self, Reached};
-use super::reach_tables::INSTALLED;
 use crate::image::Addr;
 
 /// Something that is called when an object dies.
@@ -18,68 +18,97 @@ use crate::image::Addr;
 pub(crate) struct Finaliser {
     /// "Thing.__del__".
     pub(crate) name: String,
-    /// What it reaches, beside its object.
+    /// Everything that it reaches, its object included.
     pub(crate) reached: Reached,
-    /// What it is called with is known: nothing else is within its reach.
-    pub(crate) is_whole: bool,
 }
 
-/// All of them.
-pub(crate) fn all(inspector: &Inspector<'_>) -> Vec<Finaliser> {
+/// How instances of a class end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Plain,
+    Finaliser(Addr),
+    Callback,
+    Suspended,
+}
+
+/// All of them, but for objects that are known to live on.
+pub(crate) fn all(inspector: &Inspector<'_>, alive: &HashSet<Addr>) -> Vec<Finaliser> {
     let objects = inspector.objects();
-    let mut seen = HashSet::new();
-    let mut found = Vec::new();
-    for class in classes(inspector).into_iter().filter(|class| seen.insert(*class)) {
-        let dict = objects.class_parts(class).and_then(|(dict, _)| dict);
-        let Some(function) = dict.and_then(|dict| objects.item(dict, "__del__")) else { continue };
-        if is_of_program(inspector, function) {
-            let name = format!("{}.__del__", objects.name_of_class(class).unwrap_or_default());
-            found.push(Finaliser { name, reached: reach::from(inspector, [function, class], false), is_whole: false });
+    let at_hand = heap::at_hand(inspector);
+    let Some(tracked) = heap::tracked(inspector) else {
+        let why = "something that dies may call anything: not all objects of the process could be read";
+        return vec![Finaliser { name: "a finaliser".to_owned(), reached: Reached::unknown(why) }];
+    };
+    let mut ends: HashMap<Addr, End> = HashMap::new();
+    let mut roots: BTreeMap<String, Vec<Addr>> = BTreeMap::new();
+    for object in tracked.iter().copied().filter(|object| !alive.contains(object) && !at_hand.contains(object)) {
+        let Some(class) = objects.class(object) else { continue };
+        match *ends.entry(class).or_insert_with(|| end_of(inspector, class)) {
+            End::Plain => {}
+            End::Finaliser(function) => {
+                let name = format!("{}.__del__", objects.name_of_class(class).unwrap_or_default());
+                roots.entry(name).or_default().extend([object, function]);
+            }
+            End::Callback => {
+                let callback = objects.callback_of_weak_reference(object);
+                if let Some(callback) = callback.filter(|callback| !is_of_library(inspector, *callback)) {
+                    roots.entry("a weak reference's callback".to_owned()).or_default().push(callback);
+                }
+            }
+            End::Suspended => {
+                let frames = inspector.frames();
+                let open = frames.of_generator(object).and_then(|(frame, code)| frames.at(frame, code));
+                if open.is_some_and(|open| open.is_protected()) {
+                    roots.entry("the rest of a suspended generator".to_owned()).or_default().push(object);
+                }
+            }
         }
     }
     for class in inspector.globals("weakref", "finalize") {
         let dict = objects.class_parts(class).and_then(|(dict, _)| dict);
         let registry = dict.and_then(|dict| objects.item(dict, "_registry"));
         let told = registry.and_then(|registry| objects.items(registry)).unwrap_or_default();
-        let roots: Vec<Addr> = told.into_iter().flat_map(|(_, told)| objects.words_of(told)).collect();
-        if !roots.is_empty() {
-            let name = "what weakref.finalize keeps".to_owned();
-            found.push(Finaliser { name, reached: reach::from(inspector, roots, false), is_whole: true });
+        let told: Vec<Addr> = told.into_iter().flat_map(|(_, told)| objects.words_of(told)).collect();
+        if !told.is_empty() {
+            roots.entry("what weakref.finalize keeps".to_owned()).or_default().extend(told);
         }
     }
-    found
+    let walk = |(name, roots)| Finaliser { name, reached: reach::from_or_open(inspector, roots) };
+    roots.into_iter().map(walk).collect()
 }
 
-/// Classes that the program's modules and the frames of its threads have.
-fn classes(inspector: &Inspector<'_>) -> Vec<Addr> {
+fn end_of(inspector: &Inspector<'_>, class: Addr) -> End {
     let objects = inspector.objects();
-    let mut values = Vec::new();
-    for interpreter in &inspector.python.interpreters {
-        let modules = objects.pointer(interpreter.modules_field);
-        let modules = modules.and_then(|modules| objects.items(modules)).unwrap_or_default();
-        for dict in modules.into_iter().filter_map(|(_, module)| objects.field(module, 0)) {
-            let file = objects.item(dict, "__file__").and_then(|file| objects.text(file));
-            let name = || objects.item(dict, "__name__").and_then(|name| objects.text(name));
-            // A program on the command line has no file.
-            if file.map_or_else(|| name().as_deref() == Some("__main__"), |file| !is_installed(&file)) {
-                values.extend(objects.items(dict).unwrap_or_default().into_iter().map(|(_, value)| value));
-            }
-        }
+    let name = objects.name_of_class(class).unwrap_or_default();
+    if matches!(name.as_str(), "generator" | "coroutine" | "async_generator") {
+        return End::Suspended;
     }
-    for frame in inspector.living().flat_map(|(_, state)| frames_of(state)).filter(|frame| !is_library(&frame.file)) {
-        if let Some(open) = inspector.frame(frame) {
-            values.extend(open.variables().into_iter().map(|(_, value)| objects.out_of_cell(value)));
-        }
+    let order = objects.class_parts(class).map(|(_, order)| order).unwrap_or_default();
+    let is_weak = |base: &Addr| {
+        objects.name_of_class(*base).is_some_and(|name| matches!(name.as_str(), "weakref" | "weakref.ReferenceType"))
+    };
+    if is_weak(&class) || order.iter().any(is_weak) {
+        return End::Callback;
     }
-    values.retain(|value| objects.is_class(*value) && objects.is_heap_class(*value));
-    values
+    let finaliser = order.into_iter().filter(|base| objects.is_heap_class(*base)).find_map(|base| {
+        let (dict, _) = objects.class_parts(base)?;
+        objects.item(dict?, "__del__")
+    });
+    // For a type of C, that type's own code calls it.
+    let is_plain = |function: &Addr| {
+        matches!(objects.class_name(*function).as_deref(), None | Some("wrapper_descriptor" | "method_descriptor"))
+    };
+    finaliser.filter(|function| !is_plain(function)).map_or(End::Plain, End::Finaliser)
 }
 
-fn is_installed(file: &str) -> bool {
-    INSTALLED.iter().any(|part| file.contains(part))
-}
-
-fn is_of_program(inspector: &Inspector<'_>, function: Addr) -> bool {
-    let code = inspector.objects().function(function).map(|function| function.code);
-    code.and_then(|code| inspector.frames().code_file(code)).is_some_and(|file| !is_installed(&file))
+/// Whether a callback is the library's own, which only forgets what has died.
+fn is_of_library(inspector: &Inspector<'_>, callback: Addr) -> bool {
+    let objects = inspector.objects();
+    // Callbacks in C forget what has died, as those of abstract classes do.
+    if matches!(objects.class_name(callback).as_deref(), Some("finalize" | "builtin_function_or_method")) {
+        return true;
+    }
+    let file = objects.function(callback).and_then(|function| inspector.frames().code_file(function.code));
+    let is_library = |file: String| inspector.is_standard(&file) || inspector.origin(&file).waits_for_caller();
+    objects.class_name(callback).as_deref() == Some("function") && file.is_some_and(is_library)
 }

@@ -1,7 +1,7 @@
 //! Questions to the objects of one process: whose `with` block, which variable, what name.
 //!
-//! In: a walked [`Python`] and its memory. Out: answers of a sentence each, read when they are asked for and kept.
-//! It knows no lock; what an object means for a wait is said in `waits::cpython`.
+//! In: a walked [`Python`] and its memory. Out: answers of a sentence each, read on demand and kept. This module knows
+//! no lock; `waits::cpython` decides which objects mean a wait.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +14,10 @@ use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
 use crate::image::{Addr, AddrMap, Memory};
 use crate::limits;
-use crate::limits::python::{MOST_HANDLERS, MOST_REFERRED, NAMING_FRAMES, REFERRING_FRAMES, SEARCHED_FRAMES};
+use crate::limits::python::{
+    LONGEST_KEY, MOST_HANDLERS, MOST_REFERRED, NAMING_FRAMES, NAMING_ITEMS, REFERRING_FRAMES, SEARCHED_FRAMES,
+};
+use crate::origin::{Origin, OriginKind};
 
 /// Classes whose instances have no attributes of interest.
 const PLAIN: &[&str] = &[
@@ -58,23 +61,36 @@ pub(crate) struct Entered {
 /// The globals of a module, in the order of their table.
 pub(crate) type Globals = Rc<Vec<(String, Addr)>>;
 
+/// The names that all code of a process has at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    /// The modules that are loaded, by name.
+    pub(crate) loaded: HashMap<String, Addr>,
+    /// The contents of `builtins`.
+    pub(crate) builtins: HashMap<String, Addr>,
+}
+
 /// One process's Python, open for questions.
 #[derive(Debug)]
 pub(crate) struct Inspector<'a> {
     pub(crate) python: &'a Python,
     /// Positions of thread states, by their kernel threads.
     by_thread: HashMap<i32, Vec<usize>>,
-    /// Of living threads, by what `threading` calls them.
+    /// Living threads, by the ident that `threading` uses.
     by_ident: HashMap<u64, usize>,
     frames: Frames<'a>,
     entered: OnceCell<Vec<Entered>>,
     joinable: OnceCell<AddrMap<Addr>>,
     at_hand: OnceCell<AtHand>,
     globals: RefCell<AddrMap<Globals>>,
-    /// What code names of the globals in a dictionary: many threads run the same.
+    modules: OnceCell<Modules>,
+    tracked: OnceCell<Option<Vec<Addr>>>,
+    /// The globals in a dictionary that code names. It is kept because many threads run the same code.
     named: RefCell<HashMap<(Addr, Addr), Globals>>,
     /// Whether instances of a class have no attributes of interest.
     plain: RefCell<AddrMap<bool>>,
+    /// The items of containers, each with its key as text.
+    keys: RefCell<AddrMap<Rc<AddrMap<String>>>>,
 }
 
 impl<'a> Inspector<'a> {
@@ -92,14 +108,39 @@ impl<'a> Inspector<'a> {
             python,
             by_thread,
             by_ident,
-            frames: Frames::new(memory, layout),
+            frames: Frames::new(memory, layout, &python.folders),
             entered: OnceCell::new(),
+            modules: OnceCell::new(),
+            tracked: OnceCell::new(),
             joinable: OnceCell::new(),
             at_hand: OnceCell::new(),
             globals: RefCell::default(),
             named: RefCell::default(),
             plain: RefCell::default(),
+            keys: RefCell::default(),
         })
+    }
+
+    /// The modules of all interpreters.
+    pub(crate) fn modules(&self) -> &Modules {
+        self.modules.get_or_init(|| {
+            let objects = self.objects();
+            let mut modules = Modules::default();
+            for interpreter in &self.python.interpreters {
+                let Some(dict) = objects.pointer(interpreter.modules_field) else { continue };
+                modules.loaded.extend(self.globals_in(dict).iter().cloned());
+            }
+            // PyModuleObject.md_dict is the first word behind the head.
+            if let Some(dict) = modules.loaded.get("builtins").and_then(|module| objects.field(*module, 0)) {
+                modules.builtins.extend(self.globals_in(dict).iter().cloned());
+            }
+            modules
+        })
+    }
+
+    /// All objects that the collector tracks, found by `find` the first time.
+    pub(super) fn tracked(&self, find: impl FnOnce() -> Option<Vec<Addr>>) -> Option<&[Addr]> {
+        self.tracked.get_or_init(find).as_deref()
     }
 
     pub(crate) fn objects(&self) -> Objects<'a> {
@@ -108,6 +149,11 @@ impl<'a> Inspector<'a> {
 
     pub(crate) fn frames(&self) -> &Frames<'a> {
         &self.frames
+    }
+
+    /// Whose code a file is.
+    pub(crate) fn origin(&self, file: &str) -> Origin {
+        self.python.folders.of(file)
     }
 
     /// Thread states of a kernel thread.
@@ -127,7 +173,7 @@ impl<'a> Inspector<'a> {
         self.states(tid).flat_map(|(_, state)| frames_of(state))
     }
 
-    /// What a frame holds.
+    /// The contents of a frame.
     pub(crate) fn frame(&self, frame: &PythonFrame) -> Option<Frame<'_, 'a>> {
         self.frames.at(frame.address, frame.code)
     }
@@ -190,6 +236,11 @@ impl<'a> Inspector<'a> {
             let modules = objects.pointer(interpreter.modules_field)?;
             objects.global(modules, module, name)
         })
+    }
+
+    /// Whether a file is of the standard library.
+    pub(crate) fn is_standard(&self, file: &str) -> bool {
+        self.origin(file).kind == OriginKind::Stdlib
     }
 
     /// Whether an object is a number, a text, a container or code: it has no attributes of interest.
@@ -324,27 +375,88 @@ impl<'a> Inspector<'a> {
         let mut names = Vec::new();
         let variables = frame.variables();
         let is_name = |name: &str| name != "self" && !name.starts_with('.');
+        let is_library = |code: Addr| self.frames.code_origin(code).is_some_and(|of| of.kind == OriginKind::Stdlib);
+        if is_library(frame.code()) {
+            return self.names_in_library(object, &variables);
+        }
         let variable = variables.iter().find(|(name, value)| *value == object && is_name(name));
         names.extend(variable.map(|(name, _)| (Reach::Local, (*name).to_owned())));
         let named = self.named_globals(frame);
         let owners = variables.iter().map(|(name, value)| (*name, *value));
         for (owner, value) in owners.chain(named.iter().map(|(name, value)| (name.as_str(), *value))) {
             if self.is_plain(value) {
+                names.extend(self.key_in(value, object).map(|key| (Reach::Item, format!("{owner}[{key}]"))));
                 continue;
             }
             let items = objects.attributes(value).unwrap_or_default();
-            let Some(attribute) =
-                items.iter().find(|(_, value)| *value == object).and_then(|(key, _)| objects.text(*key))
-            else {
-                continue;
-            };
             let is_own = owner == "self";
-            let reach = if is_own || !attribute.starts_with('_') { Reach::Attribute } else { Reach::PrivateAttribute };
             let class = if is_own { objects.class_name(value) } else { None };
             let owner = class.as_deref().map_or(owner, |class| class.rsplit('.').next().unwrap_or(class));
-            names.push((reach, format!("{owner}.{attribute}")));
+            // Another class's private attribute says less than a variable, also where a container in it has the object.
+            let through = |attribute: &str, reach| {
+                if is_own || !attribute.starts_with('_') { reach } else { Reach::PrivateAttribute }
+            };
+            if let Some(attribute) =
+                items.iter().find(|(_, value)| *value == object).and_then(|(key, _)| objects.text(*key))
+            {
+                names.push((through(&attribute, Reach::Attribute), format!("{owner}.{attribute}")));
+                continue;
+            }
+            // A dictionary or list of locks, and a subclass that is one itself.
+            names.extend(self.key_in(value, object).map(|key| (Reach::Item, format!("{owner}[{key}]"))));
+            let by_key = items.iter().find_map(|(name, value)| {
+                let (attribute, key) = (objects.text(*name)?, self.key_in(*value, object)?);
+                Some((through(&attribute, Reach::Item), format!("{owner}.{attribute}[{key}]")))
+            });
+            names.extend(by_key);
         }
         names
+    }
+
+    /// The names that a frame of the standard library has for an object. Its variables say nothing to the program; an attribute
+    /// of the object whose method runs does.
+    fn names_in_library(&self, object: Addr, variables: &[(&str, Addr)]) -> Vec<(Reach, String)> {
+        let objects = self.objects();
+        let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let Some(own) = variable("self").filter(|own| !self.is_plain(*own)) else { return Vec::new() };
+        let short = |object: Addr| Some(objects.class_name(object)?.rsplit('.').next()?.to_owned());
+        let attributes = objects.attributes(own).unwrap_or_default();
+        let Some(attribute) = attributes.iter().find(|(_, value)| *value == object).map(|(key, _)| *key) else {
+            return Vec::new();
+        };
+        // A descriptor that knows for which attribute of the program's class it is.
+        let described = objects.named(&attributes, "attrname").and_then(|name| objects.text(name));
+        let name = match (described, variable("instance").and_then(short)) {
+            (Some(described), Some(class)) => Some(format!("{class}.{described}")),
+            _ => short(own).zip(objects.text(attribute)).map(|(class, attribute)| format!("{class}.{attribute}")),
+        };
+        name.map(|name| vec![(Reach::Attribute, name)]).unwrap_or_default()
+    }
+
+    /// The key, as Python writes it, under which a dictionary, list or tuple has an object: a short text or a number.
+    fn key_in(&self, container: Addr, object: Addr) -> Option<String> {
+        let known = self.keys.borrow().get(&container).cloned();
+        let keys = known.unwrap_or_else(|| {
+            let read = Rc::new(self.keys_of(container));
+            self.keys.borrow_mut().insert(container, Rc::clone(&read));
+            read
+        });
+        keys.get(&object).cloned()
+    }
+
+    fn keys_of(&self, container: Addr) -> AddrMap<String> {
+        let objects = self.objects();
+        let class = objects.class_name(container);
+        if let Some("list" | "tuple") = class.as_deref() {
+            let items = objects.sequence(container, NAMING_ITEMS).unwrap_or_default();
+            return items.into_iter().enumerate().map(|(position, item)| (item, position.to_string())).collect();
+        }
+        let items = objects.items_up_to(container, NAMING_ITEMS).unwrap_or_default();
+        let key = |key: Addr| {
+            let text = objects.text(key).filter(|text| text.len() <= LONGEST_KEY && !text.contains(['\'', '\\', '\n']));
+            text.map(|text| format!("'{text}'")).or_else(|| objects.unsigned(key).map(|number| number.to_string()))
+        };
+        items.into_iter().filter_map(|(name, value)| Some((value, key(name)?))).collect()
     }
 }
 
@@ -353,8 +465,10 @@ impl<'a> Inspector<'a> {
 pub(crate) enum Reach {
     /// A global of a module.
     Global,
-    /// An attribute of what the code is a method of, or one that is for everybody.
+    /// An attribute of the object that the code is a method of, or a public attribute.
     Attribute,
+    /// An item of a container that one of these names leads to.
+    Item,
     /// A variable of a function.
     Local,
     /// An attribute that another class keeps for itself, as a Condition does with its lock.

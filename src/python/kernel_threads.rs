@@ -42,8 +42,8 @@ impl<'a> KernelThreads<'a> {
         &*self.image.memory
     }
 
-    /// The thread on whose stack the state's frames stand. Until 3.12 a sub-interpreter comes with a thread state of the
-    /// thread that created it, and whoever runs code there later uses that very state: its ident is another thread's.
+    /// The thread on whose stack the state's frames stand. Until 3.12 a sub-interpreter comes with a thread state of
+    /// the thread that created it, and later code there uses that very state: its ident is another thread's.
     pub(super) fn on_stack(&self, entries: &[EvalEntry]) -> Option<i32> {
         let anchor = entries.iter().find_map(|entry| entry.anchor)?;
         let stack = self.image.mapping(anchor)?;

@@ -3,11 +3,11 @@
 //! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`], in bytes, the same for
 //! x86-64 and aarch64 but for what stands behind a mutex of the C library.
 //!
-//! Sources, all checked by scripts/check/python-layouts.py. x86-64: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as
-//! built by pyenv, each confirmed on a live process; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell most of their own offsets. aarch64
-//! (scripts/check/aarch64-layouts): DWARF of Debian's 3.9.2, 3.11.2, 3.13.5, 3.13.18, 3.14.10 and 3.15.2; of 3.8.18, 3.10.13 and
-//! 3.12.1, and of 3.13, 3.14 and 3.15 without a GIL, which Debian does not carry, CPython's headers compiled for it. Of these, 3.13
-//! was seen running there.
+//! scripts/check/python-layouts.py checks all sources. x86-64: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and
+//! 3.12.1 as built by pyenv, each confirmed on a live process. 3.13.0, 3.13.18, 3.14.10 and 3.15.2 describe most of
+//! their own offsets. aarch64 (scripts/check/aarch64-layouts): DWARF of Debian's 3.9.2, 3.11.2, 3.13.5, 3.13.18,
+//! 3.14.10 and 3.15.2. Debian does not carry 3.8.18, 3.10.13 and 3.12.1, and 3.13, 3.14 and 3.15 without a GIL. Their
+//! source is CPython's headers compiled for it. Only 3.13 was seen running there.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
 use crate::limits::python::LARGEST_STRUCTURE;
@@ -15,7 +15,7 @@ use crate::limits::python::LARGEST_STRUCTURE;
 /// How Python frames are tied to the C stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchors {
-    /// One C activation a frame and nothing that tells where it is (up to 3.9).
+    /// One C activation a frame and nothing that names its place (up to 3.9).
     None,
     /// A `CFrame` on the C stack for each frame (3.10).
     CFramePerFrame,
@@ -124,7 +124,8 @@ pub(crate) struct Layout {
     pub(crate) free_threaded: Option<FreeThreaded>,
 }
 
-/// What a build without a GIL has in its place [DWARF of 3.13.5t; headers of 3.13.5, 3.13.18, 3.14.10 and 3.15.2].
+/// The substitute for the GIL in a build without one [DWARF of 3.13.5t; headers of 3.13.5, 3.13.18, 3.14.10 and
+/// 3.15.2].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreeThreaded {
     /// `_stoptheworld_state` in `_PyRuntime`: at one of these, as it moved within a minor version.
@@ -198,7 +199,7 @@ pub(crate) enum GeneratorFrame {
     Inside { frame: u64, state: u64 },
 }
 
-/// What a frame holds: offsets in `PyFrameObject` or `_PyInterpreterFrame`, `PyCodeObject` and `PyGenObject`.
+/// The contents of a frame: offsets in `PyFrameObject` or `_PyInterpreterFrame`, `PyCodeObject` and `PyGenObject`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueLayout {
     pub(crate) frame_locals: u64,
@@ -223,7 +224,7 @@ pub(crate) mod gil {
     pub(crate) const LOCKED: u64 = 16;
     pub(crate) const SWITCH_NUMBER: u64 = 24;
     pub(crate) const COND: u64 = 32;
-    /// Of the size that the machine's C library gives it; `switch_cond` stands right behind.
+    /// Its size is that of the machine's C library; `switch_cond` stands right behind.
     pub(crate) const MUTEX: u64 = 80;
     /// In a build without a GIL a word stands before all these, which says whether it has one after all.
     pub(crate) const ENABLED: u64 = 0;
@@ -423,7 +424,7 @@ const V3_12: Layout = Layout {
 pub(crate) const FIXED: [((u8, u8), &Layout); 6] =
     [((3, 12), &V3_12), ((3, 11), &V3_11), ((3, 10), &V3_10), ((3, 9), &V3_9), ((3, 8), &V3_8), ((3, 7), &V3_7)];
 
-/// What a build says of itself.
+/// A build's description of itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SelfDescription {
     pub(crate) version: (u8, u8, u8),

@@ -4,7 +4,7 @@
 
 use super::layout::LineTable;
 
-/// The line of the instruction at byte `offset`; `None` where the table says that there is none, or is damaged.
+/// The line of the instruction at byte `offset`; `None` if the table has no line for it, or is damaged.
 pub(crate) fn line(kind: LineTable, table: &[u8], first_line: i64, offset: i64) -> Option<u32> {
     let line = match kind {
         LineTable::Lnotab => by_lnotab(table, first_line, offset),

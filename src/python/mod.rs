@@ -4,7 +4,7 @@
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
 //! authoritative. It decodes no waits and knows no merged stack.
 
-// What it reads is foreign.
+// All of its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -17,10 +17,11 @@
 
 mod at_hand;
 pub(crate) mod finalisers;
+mod folders;
+pub(crate) mod heap;
 pub(crate) mod inspect;
 mod kernel_threads;
 mod layout;
-pub(crate) mod library;
 mod lines;
 mod names;
 pub(crate) mod objects;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::limits::python::MEMORY_OF_FRAMES;
+use crate::origin::{Origin, PythonFolders};
 use crate::symbols::Symbols;
 
 impl Python {
@@ -53,7 +55,14 @@ impl Python {
             interpreters: Vec::new(),
             stops: Vec::new(),
             layout: None,
+            folders: Arc::default(),
         }
+    }
+
+    /// Decide whose code each frame is, where frames came from elsewhere than the own walk.
+    pub(crate) fn decide_origins(&mut self) {
+        let entries = self.threads.iter_mut().flat_map(|thread| &mut thread.entries);
+        entries.flat_map(|entry| &mut entry.frames).for_each(|frame| frame.origin = self.folders.of(&frame.file));
     }
 
     /// Whether some frame could not be named or has no line.
@@ -78,14 +87,16 @@ pub(crate) struct Python {
     pub gils: Vec<Gil>,
     /// Thread states of all interpreters.
     pub threads: Vec<PythonThread>,
-    /// What could not be read.
+    /// Data that could not be read.
     pub gaps: Vec<Gap>,
-    /// Interpreters, as the runtime lists them: what py-spy must be pointed to, one after the other.
+    /// Interpreters, as the runtime lists them. py-spy must be pointed to them one after the other.
     pub interpreters: Vec<Interpreter>,
-    /// Pauses of all threads that somebody asked for (builds without a GIL).
+    /// Requested pauses of all threads (builds without a GIL).
     pub stops: Vec<StopTheWorld>,
     /// How this build lays out its structures, if it is known.
     pub(crate) layout: Option<layout::Layout>,
+    /// Where its library and the installed packages are.
+    pub(crate) folders: Arc<PythonFolders>,
 }
 
 /// One interpreter.
@@ -106,9 +117,9 @@ pub(crate) struct Interpreter {
 pub(crate) struct StopTheWorld {
     /// The interpreter whose threads are to pause; none for those of all.
     pub interpreter: Option<i64>,
-    /// What the one who asked waits for.
+    /// The event that the requester waits for.
     pub event: Addr,
-    /// Thread state of the one who asked.
+    /// Thread state of the requester.
     pub requester: Addr,
     /// Threads that have not paused yet.
     pub countdown: i64,
@@ -133,7 +144,7 @@ pub(crate) struct Gil {
     pub cond: Addr,
     /// The mutex of `cond`.
     pub mutex: Addr,
-    /// Where a thread that was asked to drop the GIL waits until another took it: 48 bytes.
+    /// The place where a thread waits after it dropped the GIL on request, until another thread took it: 48 bytes.
     pub switch_cond: Addr,
 }
 
@@ -180,6 +191,9 @@ pub(crate) struct PythonFrame {
     pub line: Option<u32>,
     /// Local variables as (name, repr), on request only.
     pub locals: Vec<(String, String)>,
+    /// Whose code it is: found again wherever frames are read from a file.
+    #[serde(skip)]
+    pub origin: Origin,
 }
 
 /// Find CPython in a process and walk it; `None` when there is none.
@@ -213,7 +227,9 @@ fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) 
     python.finalizing = memory.pointer(python.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
     python.gils = walk::gils(image, python.runtime, layout, &interpreters);
     python.stops = walk::stops(image, python.runtime, layout, &interpreters);
-    let mut codes = names::Codes::new(memory, layout);
+    python.folders = Arc::new(folders::find(image, layout, &interpreters, python.version));
+    let folders = Arc::clone(&python.folders);
+    let mut codes = names::Codes::new(memory, layout, &folders);
     let mut left = MEMORY_OF_FRAMES;
     for interpreter in interpreters {
         python.threads.extend(walk::threads(&kernel_threads, layout, interpreter, &mut codes, &mut left));
@@ -244,7 +260,7 @@ pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
     let Some(layout) = &python.layout else { return };
     let memory = &*image.memory;
     let objects = objects::Objects::new(memory, layout);
-    // Of two threads with one ident the first is meant.
+    // If two threads have one ident, the first counts.
     let threads = python.threads.iter().enumerate().rev();
     let positions: HashMap<(i64, u64), usize> =
         threads.map(|(position, thread)| ((thread.interpreter, thread.ident), position)).collect();
@@ -267,7 +283,8 @@ pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
             }
         }
     }
-    // What `threading` will call it, where nothing has imported that: from 3.13 on Python itself does not.
+    // The name that `threading` will give the main thread once something imports it. From 3.13 on Python itself does
+    // not import it.
     let first = python.threads.iter_mut().find(|thread| thread.interpreter == 0 && thread.tid == Some(image.pid));
     if let Some(first) = first.filter(|thread| thread.name.is_none() && !thread.entries.is_empty()) {
         first.name = Some("MainThread".to_owned());

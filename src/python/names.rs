@@ -11,12 +11,14 @@ use super::layout::Layout;
 use super::lines;
 use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits::python::{LARGEST_LINE_TABLE, LONGEST_TEXT};
+use crate::origin::{Origin, PythonFolders};
 
-/// What frames need of a code object.
+/// The fields of a code object that frames need.
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) function: Arc<str>,
     pub(crate) file: Arc<str>,
+    pub(crate) origin: Origin,
     first_line: i64,
     table: Vec<u8>,
 }
@@ -32,12 +34,13 @@ impl Code {
 pub(crate) struct Codes<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
+    folders: &'a PythonFolders,
     known: HashMap<Addr, Option<Rc<Code>>>,
 }
 
 impl<'a> Codes<'a> {
-    pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout) -> Self {
-        Codes { memory, layout, known: HashMap::new() }
+    pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout, folders: &'a PythonFolders) -> Self {
+        Codes { memory, layout, folders, known: HashMap::new() }
     }
 
     /// The code object at `address`, if there is one.
@@ -54,9 +57,11 @@ impl<'a> Codes<'a> {
         let (memory, layout) = (self.memory, self.layout);
         let text = |offset| text(memory, layout, memory.pointer(address + offset).ok()?);
         let name = layout.code_qualified_name.and_then(text).or_else(|| text(layout.code_name))?;
+        let file = text(layout.code_file)?;
         Some(Code {
             function: name.into(),
-            file: text(layout.code_file)?.into(),
+            origin: self.folders.of(&file),
+            file: file.into(),
             first_line: i64::from(memory.i32(address + layout.code_first_line).ok()?),
             table: bytes(memory, layout, memory.pointer(address + layout.code_line_table).ok()?).unwrap_or_default(),
         })

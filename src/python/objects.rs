@@ -1,8 +1,8 @@
 //! Python objects from outside: types, integers, dictionaries, attributes of instances.
 //!
-//! In: memory, a layout, an object's address. Out: what one question asks for: `attribute(thread, "_name")`. Every
-//! table is bounded, and what does not have the shape of the object asked for is `None`. It runs no Python code, so
-//! properties and `__getattr__` are not seen, and slots only where they are asked for ([`Objects::member`]).
+//! In: memory, a layout, an object's address. Out: the answer to one question, such as `attribute(thread, "_name")`.
+//! Every table is bounded. Memory without the shape of the requested object gives `None`. No Python code runs, so
+//! properties and `__getattr__` are not seen, and slots only on request ([`Objects::member`]).
 
 use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
@@ -11,14 +11,18 @@ use crate::limits;
 use crate::limits::python::{LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_WEAK};
 
 // Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
-/// `PyTypeObject`: tp_name, tp_basicsize, tp_flags, tp_dictoffset.
+/// `PyTypeObject`: tp_name, tp_basicsize, tp_itemsize, tp_flags, tp_dictoffset.
 const NAME: u64 = 8;
 const BASIC_SIZE: u64 = 16;
+const ITEM_SIZE: u64 = 24;
 const FLAGS: u64 = 152;
 const DICT_OFFSET: u64 = 272;
 /// `PyTypeObject`: tp_dict, tp_mro.
 const CLASS_DICT: u64 = 248;
 const CLASS_ORDER: u64 = 328;
+/// `PyTypeObject`: tp_call, tp_descr_get.
+const CLASS_CALL: u64 = 112;
+const CLASS_GET: u64 = 256;
 /// `PyTypeObject.tp_weaklistoffset`; `PyWeakReference`: wr_object, wr_callback, hash, wr_prev, wr_next.
 const WEAK_LIST_OFFSET: u64 = 192;
 const WEAK_CALLBACK: u64 = 8;
@@ -26,9 +30,10 @@ const WEAK_NEXT: u64 = 32;
 /// `PyDictObject`: ma_keys, ma_values.
 const DICT_KEYS: u64 = 16;
 const DICT_VALUES: u64 = 24;
-/// `PyMethodObject`: im_func, im_self; `PyCFunctionObject`: m_ml, m_self; `PyDescrObject`: d_name.
+/// `PyMethodObject`: im_func, im_self; `PyCFunctionObject`: m_ml, m_self, m_module; `PyDescrObject`: d_name.
 const METHOD_FUNCTION: u64 = 0;
 const METHOD_OBJECT: u64 = 8;
+const METHOD_MODULE: u64 = 16;
 const DESCRIPTOR_NAME: u64 = 8;
 /// `PyMemberDescrObject.d_member`, `PyMemberDef.offset`.
 const DESCRIPTOR_MEMBER: u64 = 24;
@@ -73,7 +78,9 @@ pub(crate) struct Function {
     pub(crate) code: Addr,
     /// The dictionary of its globals.
     pub(crate) globals: Addr,
-    /// Tuples and dictionaries: its defaults, its closure.
+    /// The name of the module that it says it is from, as text.
+    pub(crate) module: Option<Addr>,
+    /// Tuples and dictionaries: its defaults, its closure, its attributes.
     pub(crate) brings: Vec<Addr>,
 }
 
@@ -144,9 +151,16 @@ impl<'a> Objects<'a> {
         self.table(keys, &values)
     }
 
-    /// What a dictionary has under a string.
+    /// The same of a dictionary with at most `most` entries.
+    pub(crate) fn items_up_to(&self, dict: Addr, most: u64) -> Option<Vec<(Addr, Addr)>> {
+        // `ma_used` is the first word behind the head.
+        let is_small = self.is(dict, IS_DICT) && self.field(dict, 0).is_some_and(|used| used.0 <= most);
+        is_small.then(|| self.items(dict)).flatten()
+    }
+
+    /// The value of a dictionary under a string.
     pub(crate) fn item(&self, dict: Addr, key: &str) -> Option<Addr> {
-        self.find(&self.items(dict)?, key)
+        self.named(&self.items(dict)?, key)
     }
 
     /// Class and first argument, where that is a text, of an exception.
@@ -161,7 +175,7 @@ impl<'a> Objects<'a> {
 
     /// An attribute that the instance itself has.
     pub(crate) fn attribute(&self, object: Addr, name: &str) -> Option<Addr> {
-        self.find(&self.attributes(object)?, name)
+        self.named(&self.attributes(object)?, name)
     }
 
     /// An attribute of the instance, be it in its dictionary or in a slot of its class.
@@ -200,9 +214,8 @@ impl<'a> Objects<'a> {
         let class = self.class(object)?;
         let managed = self.field(class, FLAGS)?.0 & IS_MANAGED != 0;
         if self.layout.attributes == Attributes::DictOffset || !managed {
-            let offset = self.field(class, DICT_OFFSET)?.0;
-            let dict = (1..1 << 16).contains(&offset).then(|| self.memory.pointer(object + offset).ok())??;
-            return self.items(dict);
+            let dict = self.memory.pointer(self.dict_place(object, class)?).ok()?;
+            return if dict.is_null() { Some(Vec::new()) } else { self.items(dict) };
         }
         let cached = self.memory.pointer(class + self.layout.heap_type_keys).ok();
         let inline = |values: Addr| {
@@ -226,6 +239,32 @@ impl<'a> Objects<'a> {
         }
     }
 
+    /// Where an instance has the pointer to its dictionary: a negative offset counts from the end of its items.
+    fn dict_place(&self, object: Addr, class: Addr) -> Option<Addr> {
+        let offset = self.field(class, DICT_OFFSET)?.0.cast_signed();
+        if offset == 0 || offset.unsigned_abs() >= 1 << 16 {
+            return None;
+        }
+        if offset > 0 {
+            return Some(object + offset.unsigned_abs());
+        }
+        let size = self.size_with_items(object, class)?.checked_next_multiple_of(8)?;
+        Some(object + size.checked_sub(offset.unsigned_abs())?)
+    }
+
+    /// Bytes of an instance, its items included.
+    fn size_with_items(&self, object: Addr, class: Addr) -> Option<u64> {
+        let (basic, item) = (self.field(class, BASIC_SIZE)?.0, self.field(class, ITEM_SIZE)?.0);
+        if item == 0 {
+            return Some(basic);
+        }
+        let count = self.field(object, 0)?.0.cast_signed();
+        // From 3.12 on an integer counts its digits above three bits.
+        let is_tagged = self.layout.tagged_integers && self.is(object, IS_LONG);
+        let count = if is_tagged { count.unsigned_abs() >> 3 } else { count.unsigned_abs() };
+        basic.checked_add(count.checked_mul(item)?)
+    }
+
     /// The type of an object.
     pub(crate) fn class(&self, object: Addr) -> Option<Addr> {
         let aligned = !object.is_null() && object.0 & 7 == 0;
@@ -246,6 +285,14 @@ impl<'a> Objects<'a> {
     /// `tp_basicsize` of its type.
     pub(crate) fn basic_size(&self, object: Addr) -> Option<u64> {
         Some(self.field(self.class(object)?, BASIC_SIZE)?.0)
+    }
+
+    /// Four words at an address, read at once.
+    pub(crate) fn four_words(&self, address: Addr) -> Option<[Addr; 4]> {
+        let mut bytes = [0; 32];
+        let read = self.memory.read(address, &mut bytes).ok()?;
+        let word = |at: usize| Some(Addr(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?)));
+        (read == bytes.len()).then_some([word(0)?, word(8)?, word(16)?, word(24)?])
     }
 
     /// The pointer at an address.
@@ -285,23 +332,33 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Code, globals, and what a function of Python brings along: defaults and closure.
+    /// Code, globals, and what a function of Python brings along: defaults, closure, attributes.
     pub(crate) fn function(&self, object: Addr) -> Option<Function> {
         // `PyFunctionObject` behind the head, by where it has its name: 64 up to 3.9, 32 from 3.10 on [DWARF, live].
-        let offsets: [u64; 5] = match self.layout.values.function_name - self.layout.head {
-            48 => [0, 8, 16, 24, 32],
-            _ => [32, 0, 40, 48, 56],
+        let offsets: [u64; 7] = match self.layout.values.function_name - self.layout.head {
+            48 => [0, 8, 72, 16, 24, 32, 56],
+            _ => [32, 0, 88, 40, 48, 56, 72],
         };
-        let [code, globals, defaults, keyword_defaults, closure] = offsets.map(|offset| self.field(object, offset));
-        let brings = [defaults, keyword_defaults, closure].into_iter().flatten().filter(|one| !one.is_null()).collect();
-        Some(Function { code: code?, globals: globals?, brings })
+        let [code, globals, module, brings @ ..] = offsets.map(|offset| self.field(object, offset));
+        let brings = brings.into_iter().flatten().filter(|one| !one.is_null()).collect();
+        Some(Function { code: code?, globals: globals?, module: module.filter(|one| !one.is_null()), brings })
     }
 
     /// The dictionary and the classes, itself first, of a class.
     pub(crate) fn class_parts(&self, class: Addr) -> Option<(Option<Addr>, Vec<Addr>)> {
         let dict = self.field(class, CLASS_DICT).filter(|dict| !dict.is_null());
-        let order = self.field(class, CLASS_ORDER).and_then(|order| self.sequence(order, MOST_BASES));
+        let order = self.field(class, CLASS_ORDER).filter(|order| self.is(*order, IS_TUPLE));
+        let order = order.and_then(|order| self.sequence(order, MOST_BASES));
         Some((dict, order.unwrap_or_default()))
+    }
+
+    /// Whether an object can be called, or makes something of itself where it is looked up: as what a class has under the name of
+    /// a special method.
+    pub(crate) fn is_callable(&self, object: Addr) -> bool {
+        let class = self.class(object);
+        let has =
+            |slot: u64| class.and_then(|class| self.field(class, slot)).is_none_or(|function| !function.is_null());
+        has(CLASS_CALL) || has(CLASS_GET)
     }
 
     /// Whether an object is a class.
@@ -314,6 +371,11 @@ impl<'a> Objects<'a> {
         self.field(class, FLAGS).is_some_and(|flags| flags.0 & IS_ON_HEAP != 0)
     }
 
+    /// Whether instances of a class have a dictionary that stands before them.
+    pub(crate) fn has_managed_dict(&self, class: Addr) -> bool {
+        self.field(class, FLAGS).is_some_and(|flags| flags.0 & IS_MANAGED != 0)
+    }
+
     /// Whether instances of a class are exceptions.
     pub(crate) fn makes_exceptions(&self, class: Addr) -> bool {
         self.is_class(class) && self.field(class, FLAGS).is_some_and(|flags| flags.0 & IS_EXCEPTION != 0)
@@ -321,10 +383,41 @@ impl<'a> Objects<'a> {
 
     /// The words of an instance that are objects, by their shape: for types of C, whose layout is not known.
     pub(crate) fn words_of(&self, object: Addr) -> Vec<Addr> {
-        let size = self.basic_size(object).unwrap_or_default().min(LARGEST_INSTANCE);
-        let count = size.saturating_sub(self.layout.head) / 8;
-        let words = self.words(object + self.layout.head, count).unwrap_or_default();
-        words.into_iter().filter(|word| self.class(*word).is_some_and(|class| self.is_class(class))).collect()
+        let size = self.class(object).and_then(|class| self.size_with_items(object, class));
+        let size = size.unwrap_or_default().min(LARGEST_INSTANCE);
+        self.objects_in(object + self.layout.head, size.saturating_sub(self.layout.head) / 8)
+    }
+
+    /// The objects that words of memory point to.
+    pub(crate) fn objects_in(&self, first: Addr, count: u64) -> Vec<Addr> {
+        let words = self.words(first, count).unwrap_or_default();
+        let is_object = |word: &Addr| self.class(*word).is_some_and(|class| self.is_class(class));
+        words.into_iter().filter(|word| is_object(word) && self.is_alive(*word)).collect()
+    }
+
+    /// Whether an object is referenced: freed memory begins with a pointer to the next free block, or with zero.
+    pub(crate) fn is_alive(&self, object: Addr) -> bool {
+        // A build without a GIL counts elsewhere; from 3.14 on flags stand above the counter.
+        if self.layout.free_threaded.is_some() {
+            return true;
+        }
+        let Some(count) = self.pointer(object) else { return false };
+        count.0 & 0xffff_ffff != 0 && (self.layout.values.exit_and_object || count.0 < 1 << 40)
+    }
+
+    /// The module that a function of C says it is of; `None` where it is bound to an object instead.
+    pub(crate) fn module_of_c_function(&self, function: Addr) -> Option<String> {
+        let own = self.field(function, METHOD_OBJECT).filter(|own| !own.is_null());
+        if own.is_some_and(|own| self.class_name(own).as_deref() != Some("module")) {
+            return None;
+        }
+        let module = self.field(function, METHOD_MODULE).filter(|module| !module.is_null());
+        Some(module.and_then(|module| self.text(module)).unwrap_or_default())
+    }
+
+    /// The function that a weak reference calls when its referent dies.
+    pub(crate) fn callback_of_weak_reference(&self, reference: Addr) -> Option<Addr> {
+        self.field(reference, WEAK_CALLBACK).filter(|callback| !callback.is_null())
     }
 
     /// Whether an instance has words that point to something that is no object: what only the code of its library knows.
@@ -336,7 +429,7 @@ impl<'a> Objects<'a> {
         words.into_iter().any(|word| word.0 > 0xffff && self.memory.u8(word).is_ok() && !is_object(word))
     }
 
-    /// What weak references to an object call when it dies.
+    /// The functions that weak references to an object call when it dies.
     pub(crate) fn callbacks_at_death(&self, object: Addr) -> Vec<Addr> {
         let class = self.class(object);
         let offset =
@@ -356,7 +449,7 @@ impl<'a> Objects<'a> {
             .collect()
     }
 
-    /// What a cell of a closure holds; another object is itself.
+    /// The content of a closure's cell; another object is itself.
     pub(crate) fn out_of_cell(&self, object: Addr) -> Addr {
         if self.class(object).is_some_and(|class| self.is_cells(class)) { self.in_cell(object) } else { object }
     }
@@ -366,12 +459,12 @@ impl<'a> Objects<'a> {
         self.name_of_class(class).as_deref() == Some("cell")
     }
 
-    /// What a cell holds; itself where it is empty.
+    /// The content of a cell; the cell itself if it is empty.
     pub(super) fn in_cell(&self, cell: Addr) -> Addr {
         self.field(cell, 0).filter(|inner| !inner.is_null()).unwrap_or(cell)
     }
 
-    /// The items of a tuple, list, set or deque, at most so many.
+    /// The items of a tuple, list, set or deque, at most `most` of them.
     pub(crate) fn sequence(&self, object: Addr, most: u64) -> Option<Vec<Addr>> {
         let flags = self.field(self.class(object)?, FLAGS)?.0;
         if flags & (IS_TUPLE | IS_LIST) != 0 {
@@ -382,7 +475,7 @@ impl<'a> Objects<'a> {
             };
             return self.words(first, length);
         }
-        match self.class_name(object)?.as_str() {
+        match self.kind_of_container(object)?.as_str() {
             "set" | "frozenset" => {
                 let slots = self.field(object, SET_MASK)?.0.checked_add(1)?.min(MOST_DICT_ENTRIES);
                 let table = self.words(self.field(object, SET_TABLE)?, slots * 2)?;
@@ -395,7 +488,19 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// The same; where there are more, that is told of `what`.
+    /// The type of C that lays out an object: of a subclass, the class that it inherits the layout from.
+    fn kind_of_container(&self, object: Addr) -> Option<String> {
+        const KINDS: [&str; 3] = ["set", "frozenset", "collections.deque"];
+        let name = self.class_name(object)?;
+        let class = self.class(object)?;
+        if KINDS.contains(&name.as_str()) || !self.is_heap_class(class) {
+            return Some(name);
+        }
+        let (_, order) = self.class_parts(class)?;
+        order.into_iter().filter_map(|base| self.name_of_class(base)).find(|base| KINDS.contains(&base.as_str()))
+    }
+
+    /// The same. If there are more items, the limit is reported for `what`.
     pub(crate) fn bounded_sequence(&self, object: Addr, most: u64, what: impl FnOnce() -> String) -> Option<Vec<Addr>> {
         let mut items = self.sequence(object, most.saturating_add(1))?;
         if items.len() as u64 > most {
@@ -433,11 +538,17 @@ impl<'a> Objects<'a> {
         self.item(self.field(module, 0)?, name)
     }
 
+    /// The file of a code object.
+    pub(super) fn code_file(&self, code: Addr) -> Option<String> {
+        text(self.memory, self.layout, self.pointer(code + self.layout.code_file)?)
+    }
+
     fn is(&self, object: Addr, flag: u64) -> bool {
         self.class(object).and_then(|class| self.field(class, FLAGS)).is_some_and(|flags| flags.0 & flag != 0)
     }
 
-    fn find(&self, items: &[(Addr, Addr)], name: &str) -> Option<Addr> {
+    /// The value under a string, of the items of a dictionary.
+    pub(super) fn named(&self, items: &[(Addr, Addr)], name: &str) -> Option<Addr> {
         let length = name.chars().count() as u64;
         let equal = |key: Addr| self.field(key, 0) == Some(Addr(length)) && self.text(key).as_deref() == Some(name);
         items.iter().find(|(key, _)| equal(*key)).map(|(_, value)| *value)

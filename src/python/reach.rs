@@ -1,41 +1,52 @@
-//! What code can reach: the objects that a thread, or a callback, could still do something to.
+//! Objects that code can reach: a thread, or a callback, could still act on them.
 //!
 //! In: frames or objects to begin at. Out: [`Reached`]: objects, and the names of attributes and globals that the code uses.
-//! It is the walk of a garbage collector, with one rule more: an attribute or global is followed only if code that was reached
-//! names it. Functions of the standard library do nothing to objects that they were not given: their variables are followed,
-//! their globals are not. What the interpreter and the library call without being told to by a name is followed for a thread as
-//! well: hooks, handlers of logs, callbacks of weak references. Code that can name anything (`getattr`, `eval`), objects of C whose
-//! inside is not known, too many objects: then [`Reached::anything`] says so, and nothing is ruled out. Partial deadlock detection by reachability is known from Go's collector
-//! (doi:10.1145/3676641.3715990).
+//! It is the walk of a garbage collector with one rule more: an attribute or a global is followed only if some code that was
+//! reached names it, wherever that code is from. Special methods need no name.
+//!
+//! The answer errs to one side. Code that can name anything (`getattr`, `eval`), an import of a module that is not loaded,
+//! a function of C that is not known to be plain, an object of C whose inside is not known, too many objects:
+//! [`Reached::anything`] then has the reason, and nothing is ruled out.
+//!
+//! Go's collector detects partial deadlocks by reachability, too (doi:10.1145/3676641.3715990).
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
-use super::PythonFrame;
 use super::inspect::{Inspector, frames_of};
-use super::library::is_library;
+use super::objects::Objects;
 pub(crate) use super::reach_tables::USES_DESCRIPTORS;
 use super::reach_tables::{
-    CALLED_BY_ITSELF, DESCRIPTORS, INERT, INSTALLED, LIBRARY_MODULES, NAMES_ANYTHING, READABLE_TYPES, RECEIVING,
+    BUILTIN_CONTAINERS, C_DOORS, CALLED_BY_ITSELF, CALLED_BY_NAME, DESCRIPTORS, IMPORT_HOOKS, INERT, LIBRARY_MODULES,
+    LOG_HANDLERS, LOGS, MAKES_INSTANCES, NAMES_ANYTHING, NAMES_CLASSES, ONLY_DESCRIBES, PLAIN_C_MODULES, PLAIN_LIBRARY,
+    READABLE_TYPES, RECEIVING,
 };
+use super::{PythonFrame, PythonThread};
 use crate::image::Addr;
-use crate::limits::python::{MOST_CONTAINED, MOST_REACHED};
+use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
+
+/// Two words for each of the 32 ways on from a node of a context.
+const NODE_WORDS: u64 = 64;
 
 /// How far a walk goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// All that a thread may still run: what its event loop knows of, too.
     Thread,
-    /// What code has at hand and names.
+    /// Everything that code has at hand or names.
     Code,
     /// The same without what the program's own code has at hand.
     Library,
 }
 
-/// What was reached.
+/// The reached objects.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     objects: HashSet<Addr>,
+    /// Names that the program's own code uses.
     names: HashSet<String>,
+    /// Names that any code uses.
+    all_names: HashSet<String>,
     /// Methods with their objects.
     bound: HashSet<(String, Addr)>,
     raises: bool,
@@ -52,12 +63,22 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
+    /// The reach of something unknown: it may be anything.
+    pub(super) fn unknown(why: &str) -> Reached {
+        Reached { anything: Some(why.to_owned()), ..Reached::default() }
+    }
+
     /// Whether an object is within reach.
     pub(crate) fn has(&self, object: Addr) -> bool {
         self.objects.contains(&object)
     }
 
-    /// Whether code uses a name.
+    /// Whether any code uses a name, that of libraries included.
+    pub(crate) fn uses_anywhere(&self, name: &str) -> bool {
+        self.all_names.contains(name)
+    }
+
+    /// Whether the program's own code uses a name.
     pub(crate) fn uses(&self, name: &str) -> bool {
         self.names.contains(name)
     }
@@ -93,32 +114,41 @@ impl Reached {
     }
 }
 
-/// What the code on a thread's stack can reach, by the position of its state.
+/// The objects that the code on a thread's stack can reach, by the position of its state.
 pub(crate) fn by_thread(inspector: &Inspector<'_>, state: usize) -> Reached {
     let mut walk = Walk::new(inspector, Extent::Thread);
-    walk.called_by_itself();
-    if let Some(thread) = inspector.python.threads.get(state) {
-        for frame in frames_of(thread) {
-            match is_outermost(frame) {
-                true => walk.outermost(frame),
-                false => walk.frame(frame),
-            }
-        }
-    }
+    walk.of_thread(state);
     walk.finish()
 }
 
-/// What callbacks can reach. With `library_only` what the program's own code has at hand is left out.
+/// The same. As soon as the reach may be anything, the walk ends with the reason.
+pub(crate) fn by_thread_or_open(inspector: &Inspector<'_>, state: usize) -> Reached {
+    let mut walk = Walk::new(inspector, Extent::Thread);
+    walk.stops_when_open = true;
+    walk.of_thread(state);
+    walk.finish()
+}
+
+/// The descriptor that an object has, where its class is known to have one.
+pub(crate) fn descriptor_of(objects: &Objects<'_>, object: Addr) -> Option<i32> {
+    let class = objects.class_name(object)?;
+    let (_, at) = DESCRIPTORS.iter().find(|(name, _)| *name == class)?;
+    objects.number_at(object, (*at)?)
+}
+
+/// The objects that callbacks can reach. `library_only` leaves out everything that the program's own code has at hand.
 pub(crate) fn from(inspector: &Inspector<'_>, roots: impl IntoIterator<Item = Addr>, library_only: bool) -> Reached {
     let mut walk = Walk::new(inspector, if library_only { Extent::Library } else { Extent::Code });
     walk.todo.extend(roots);
     walk.finish()
 }
 
-/// The frames of `threading` below each thread's own function: when that returns, they only note that the thread has ended.
-fn is_outermost(frame: &PythonFrame) -> bool {
-    let name = frame.function.rsplit('.').next().unwrap_or(&frame.function);
-    frame.file.ends_with("/threading.py") && matches!(name, "_bootstrap" | "_bootstrap_inner" | "run")
+/// The same of callbacks.
+pub(crate) fn from_or_open(inspector: &Inspector<'_>, roots: impl IntoIterator<Item = Addr>) -> Reached {
+    let mut walk = Walk::new(inspector, Extent::Code);
+    walk.stops_when_open = true;
+    walk.todo.extend(roots);
+    walk.finish()
 }
 
 /// Whether instances of a module's classes hand on what other processes send.
@@ -126,9 +156,15 @@ fn module_of_processes(module: &Option<String>) -> bool {
     matches!(module.as_deref(), Some("multiprocessing.connection" | "multiprocessing.queues"))
 }
 
+/// Code, the dictionary of its globals, and the name of its module.
+type UnnamedCode = (Addr, Option<Addr>, Option<Addr>);
+
 struct Walk<'w, 'a> {
     inspector: &'w Inspector<'a>,
     extent: Extent,
+    /// Whether it is over as soon as anything may be within reach.
+    stops_when_open: bool,
+    names_of_classes: HashMap<Addr, Option<Rc<str>>>,
     /// The class of something by which objects come from other processes.
     receives: Option<String>,
     reached: Reached,
@@ -136,6 +172,10 @@ struct Walk<'w, 'a> {
     /// Values under names that no code was seen to use yet.
     unnamed: HashMap<String, Vec<Addr>>,
     codes: HashSet<Addr>,
+    /// Functions of event loops and locks that no code of the program was seen to name yet: code, globals, module.
+    unnamed_code: HashMap<String, Vec<UnnamedCode>>,
+    /// Classes that were reached through their instances only.
+    typed: HashSet<Addr>,
     of_library: HashMap<Addr, bool>,
 }
 
@@ -144,17 +184,43 @@ impl<'w, 'a> Walk<'w, 'a> {
         Walk {
             inspector,
             extent,
+            stops_when_open: false,
+            names_of_classes: HashMap::new(),
             receives: None,
             reached: Reached::default(),
             todo: Vec::new(),
             unnamed: HashMap::new(),
             codes: HashSet::new(),
+            unnamed_code: HashMap::new(),
+            typed: HashSet::new(),
             of_library: HashMap::new(),
+        }
+    }
+
+    fn of_thread(&mut self, state: usize) {
+        self.called_by_itself();
+        let Some(thread) = self.inspector.python.threads.get(state) else { return };
+        self.own_state(thread);
+        let outermost = self.outermost_codes();
+        for frame in frames_of(thread) {
+            match outermost.contains(&frame.code) {
+                true => self.outermost(frame),
+                false => self.frame(frame),
+            }
         }
     }
 
     fn finish(mut self) -> Reached {
         self.all();
+        while !self.typed.is_empty() && NAMES_CLASSES.iter().any(|name| self.reached.uses_anywhere(name)) {
+            let classes = std::mem::take(&mut self.typed);
+            self.todo.extend(classes);
+            self.all();
+        }
+        if LOGS.iter().any(|name| self.reached.uses(name)) {
+            self.hooks(LOG_HANDLERS);
+            self.all();
+        }
         if let Some(class) = &self.receives
             && RECEIVING.iter().any(|name| self.reached.uses(name))
         {
@@ -165,10 +231,12 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     fn all(&mut self) {
-        while let Some(object) = self.todo.pop() {
-            if object.is_null() || !self.reached.objects.insert(object) {
+        while let Some(object) = self.todo.pop().filter(|_| !self.stops_when_open || self.reached.anything.is_none()) {
+            if object.is_null() || self.reached.objects.contains(&object) || !self.inspector.objects().is_alive(object)
+            {
                 continue;
             }
+            self.reached.objects.insert(object);
             if self.reached.objects.len() > MOST_REACHED {
                 self.gives_up(format!("it can reach more than {MOST_REACHED} objects"));
                 break;
@@ -181,29 +249,92 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.extent == Extent::Library
     }
 
-    /// What the program has put where the interpreter or the library calls it on any thread.
-    fn called_by_itself(&mut self) {
+    /// Functions that the program has put into globals which the interpreter calls.
+    fn hooks(&mut self, globals: &[(&'static str, &'static str)]) {
         let objects = self.inspector.objects();
-        for (module, name) in CALLED_BY_ITSELF {
+        for (module, name) in globals {
             for value in self.inspector.globals(module, name) {
                 let items = objects.sequence(value, MOST_CONTAINED).unwrap_or_else(|| vec![value]);
-                let referents = items.into_iter().map(|item| match objects.class_name(item).as_deref() {
-                    Some("weakref" | "weakref.ReferenceType") => objects.field(item, 0).unwrap_or(item),
-                    _ => item,
-                });
-                let own: Vec<Addr> = referents.filter(|object| self.is_of_program(*object)).collect();
-                // By which names it is called, only the library knows.
+                let own: Vec<Addr> = items.into_iter().filter(|item| !self.is_standard(*item)).collect();
+                // By which names C code calls it, only that code knows.
                 self.todo.extend(own.iter().flat_map(|object| self.functions(*object)).collect::<Vec<_>>());
                 self.todo.extend(own);
             }
         }
     }
 
+    /// Hooks: functions that the interpreter calls by itself on any thread, without a name in code.
+    fn called_by_itself(&mut self) {
+        self.hooks(CALLED_BY_ITSELF);
+        let objects = self.inspector.objects();
+        for interpreter in &self.inspector.python.interpreters {
+            let words = objects.objects_in(interpreter.modules_field, HOOKS_IN_INTERPRETER / 8);
+            let lists = words.into_iter().flat_map(|word| match objects.class_name(word).as_deref() {
+                Some("list") => objects.sequence(word, MOST_CONTAINED).unwrap_or_default(),
+                _ => vec![word],
+            });
+            let hooks: Vec<Addr> = lists.filter(|object| self.is_hook(*object)).collect();
+            self.todo.extend(hooks);
+        }
+    }
+
+    /// Whether what an interpreter refers to by itself is code of the program: search functions for codecs, audit hooks.
+    fn is_hook(&self, object: Addr) -> bool {
+        let class = self.inspector.objects().class_name(object);
+        matches!(class.as_deref(), Some("function" | "method")) && self.is_of_program(object)
+    }
+
+    /// The objects that a thread state refers to: its context, thread locals, trace functions, exceptions.
+    fn own_state(&mut self, thread: &PythonThread) {
+        let size = self.inspector.python.layout.as_ref().map_or(0, |layout| layout.thread_size);
+        self.todo.extend(self.inspector.objects().objects_in(thread.tstate, size.min(LARGEST_STATE) / 8));
+    }
+
+    /// The code of `threading` below each thread's own function: when that returns, it only notes that the thread has ended.
+    fn outermost_codes(&self) -> HashSet<Addr> {
+        let objects = self.inspector.objects();
+        let dicts = self.inspector.globals("threading", "Thread").filter_map(|class| objects.class_parts(class)?.0);
+        let items = dicts.filter_map(|dict| objects.items(dict)).flatten();
+        let outermost = items.filter(|(key, _)| {
+            objects.text(*key).is_some_and(|name| matches!(name.as_str(), "_bootstrap" | "_bootstrap_inner" | "run"))
+        });
+        outermost.filter_map(|(_, value)| objects.function(value)).map(|function| function.code).collect()
+    }
+
+    /// Whether an object is nothing but the standard library's: a function of its, or of C without an object.
+    fn is_standard(&self, object: Addr) -> bool {
+        let objects = self.inspector.objects();
+        let of_function = |function: Addr| {
+            let file = objects.function(function).and_then(|function| self.file_of(function.code, function.module));
+            file.is_some_and(|file| self.inspector.is_standard(&file))
+        };
+        match objects.class_name(object).as_deref() {
+            Some("function") => of_function(object),
+            Some("builtin_function_or_method") => objects.module_of_c_function(object).is_some(),
+            Some("type") => !self.is_of_program(object),
+            _ => false,
+        }
+    }
+
     /// Whether an object's code, or that of its class, is the program's.
     fn is_of_program(&self, object: Addr) -> bool {
         let codes = self.functions(object).into_iter().filter_map(|one| self.inspector.objects().function(one));
-        let mut files = codes.filter_map(|function| self.inspector.frames().code_file(function.code));
-        files.any(|file| !INSTALLED.iter().any(|part| file.contains(part)))
+        let mut files = codes.filter_map(|function| self.file_of(function.code, function.module));
+        files.any(|file| !self.inspector.is_standard(&file))
+    }
+
+    /// The file of code. Code that was made out of text, as by attrs, is of the module that its function names.
+    fn file_of(&self, code: Addr, module: Option<Addr>) -> Option<String> {
+        let objects = self.inspector.objects();
+        let file = self.inspector.frames().code_file(code)?;
+        let of_module = || self.file_of_module(&objects.text(module?)?);
+        if file.starts_with('<') { of_module().or(Some(file)) } else { Some(file) }
+    }
+
+    fn file_of_module(&self, name: &str) -> Option<String> {
+        let objects = self.inspector.objects();
+        let dict = objects.field(*self.inspector.modules().loaded.get(name)?, 0)?;
+        objects.text(objects.item(dict, "__file__")?)
     }
 
     /// An object's function, or those of its class.
@@ -226,7 +357,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.reached.anything.get_or_insert(why);
     }
 
-    /// What a timer is to call, it calls when it has waited. A thread's own function has been called.
+    /// A timer calls its function after its wait. A thread's own function has been called already.
     fn outermost(&mut self, frame: &PythonFrame) {
         let objects = self.inspector.objects();
         let own = self.inspector.frame(frame).and_then(|open| open.first());
@@ -238,10 +369,10 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     fn frame(&mut self, frame: &PythonFrame) {
-        self.open_frame(frame.address, frame.code, is_library(&frame.file));
+        self.open_frame(frame.address, frame.code, frame.origin.waits_for_caller(), false);
     }
 
-    fn open_frame(&mut self, address: Addr, code: Addr, of_library: bool) {
+    fn open_frame(&mut self, address: Addr, code: Addr, of_library: bool, is_suspended: bool) {
         if self.library_only() && !of_library || self.is_wrapper(code) {
             return;
         }
@@ -250,78 +381,195 @@ impl<'w, 'a> Walk<'w, 'a> {
             return;
         };
         self.todo.extend(open.variables().into_iter().map(|(_, value)| value));
-        self.todo.extend(open.stack());
-        if !of_library {
-            self.code(code, open.globals());
-        }
+        // Above what a suspended frame has on its stack lies what it had there before.
+        let own = if is_suspended { open.suspended_stack() } else { Vec::new() };
+        self.todo.extend(if own.is_empty() { open.stack() } else { own });
+        let is_running = self.extent == Extent::Thread;
+        self.code(code, open.globals(), None, is_running);
     }
 
-    /// The coroutine in which anyio runs what a task group starts: it has the group at hand, to tell it of the end. As with what
-    /// any task wakes when it ends, that is another matter.
+    /// The coroutine in which anyio runs what a task group starts: it has the group at hand, to report its end. As with
+    /// what any task wakes when it ends, that is another matter.
     fn is_wrapper(&self, code: Addr) -> bool {
-        self.library_only() && self.inspector.frames().code_file(code).is_some_and(|file| file.contains("/anyio/"))
+        self.library_only() && self.inspector.frames().code_origin(code).is_some_and(|of| of.is_package("anyio"))
     }
 
     /// The names that code uses, and the globals under them.
-    fn code(&mut self, code: Addr, globals: Option<Addr>) {
+    fn code(&mut self, code: Addr, globals: Option<Addr>, module: Option<Addr>, is_running: bool) {
         if !self.codes.insert(code) {
             return;
         }
-        let frames = self.inspector.frames();
-        if frames.code_file(code).is_none_or(|file| is_library(&file)) || self.library_only() {
+        if self.library_only() {
             return;
         }
+        // Code makes an event loop or a lock do something only by naming it; what these call stands in their parts.
+        let file = self.file_of(code, module);
+        if !is_running && file.as_ref().is_none_or(|file| self.inspector.origin(file).waits_for_caller()) {
+            if self.extent != Extent::Thread {
+                return;
+            }
+            let name = self.inspector.frames().code_name(code).unwrap_or_default();
+            let name = name.rsplit('.').next().unwrap_or(&name).to_owned();
+            if !self.reached.uses(&name) {
+                self.codes.remove(&code);
+                self.unnamed_code.entry(name).or_default().push((code, globals, module));
+                return;
+            }
+        }
+        let frames = self.inspector.frames();
         let Some(names) = frames.names_in(code) else {
             self.gives_up("code that it can reach could not be read".into());
             return;
         };
         let names: HashSet<String> = names.into_iter().collect();
-        let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
-        self.reached.gives_away |= names.contains("release") && !names.contains("acquire") && !is_end();
-        let named = globals.map(|dict| self.inspector.globals_in(dict));
-        for (name, value) in named.iter().flat_map(|named| named.iter()) {
-            if names.contains(name) {
-                self.todo.push(*value);
-            }
+        let named = globals.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
+        let is_of_library =
+            |file: &String| self.inspector.origin(file).waits_for_caller() || self.inspector.is_standard(file);
+        let of_library = file.as_ref().is_none_or(is_of_library);
+        if !of_library {
+            let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
+            self.reached.gives_away |= names.contains("release") && !names.contains("acquire") && !is_end();
         }
-        for interpreter in &self.inspector.python.interpreters {
-            let modules = self.inspector.objects().pointer(interpreter.modules_field);
-            let modules = modules.map(|modules| self.inspector.globals_in(modules));
-            let imported = modules.iter().flat_map(|modules| modules.iter()).filter(|(name, _)| names.contains(name));
-            self.todo.extend(imported.map(|(_, module)| *module));
+        self.imports(code, of_library);
+        let is_plain = of_library && self.is_plain_module(&named);
+        self.todo.extend(named.iter().filter(|(name, _)| names.contains(name)).map(|(_, value)| *value));
+        let common = names.iter().filter(|name| !named.iter().any(|(known, _)| known == *name));
+        let common: Vec<Addr> =
+            common.filter_map(|name| self.inspector.modules().builtins.get(name)).copied().collect();
+        self.todo.extend(common);
+        for constant in frames.constants(code) {
+            match self.inspector.objects().class_name(constant).as_deref() {
+                Some("code") => self.code(constant, globals, module, is_running),
+                // A plain module builds the names that it looks up out of these strings.
+                Some("str") if is_plain && names.contains("getattr") => {
+                    if let Some(name) = self.inspector.objects().text(constant) {
+                        self.name(name, true);
+                    }
+                }
+                _ => {}
+            }
         }
         for name in names {
-            self.name(name);
-        }
-        for constant in frames.constants(code) {
-            if self.inspector.objects().class_name(constant).as_deref() == Some("code") {
-                self.code(constant, globals);
+            if !is_plain && NAMES_ANYTHING.contains(&name.as_str()) {
+                let own = frames.code_name(code).unwrap_or_default();
+                self.gives_up(format!("its code can call {own}, which uses {name}, by which it may reach anything"));
             }
+            self.name(name, of_library);
         }
     }
 
-    fn name(&mut self, name: String) {
-        if NAMES_ANYTHING.contains(&name.as_str()) {
-            self.gives_up(format!("its code uses {name}, by which it may reach anything"));
+    /// Whether code of this module of the standard library looks up by computed names only what its callers ask for.
+    fn is_plain_module(&self, globals: &[(String, Addr)]) -> bool {
+        let name = globals.iter().find(|(name, _)| name == "__name__").map(|(_, value)| *value);
+        let name = name.and_then(|name| self.inspector.objects().text(name)).unwrap_or_default();
+        PLAIN_LIBRARY.contains(&name.split('.').next().unwrap_or(&name))
+    }
+
+    /// An import of a module that is not loaded runs unknown code. The imports of the standard library are its own,
+    /// unless the program has installed a hook there.
+    fn imports(&mut self, code: Addr, of_library: bool) {
+        let frames = self.inspector.frames();
+        let Some(imports) = frames.imports(code, self.inspector.python.version) else {
+            let variables = frames.variables_in(code);
+            let names = frames.names_in(code).unwrap_or_default();
+            let may_import =
+                |name: &&String| variables.contains(name) && !self.inspector.modules().loaded.contains_key(*name);
+            if let Some(name) = names.iter().find(may_import) {
+                self.late_import(name, of_library);
+            }
+            let loaded: Vec<Addr> =
+                names.iter().filter_map(|name| self.inspector.modules().loaded.get(name)).copied().collect();
+            self.todo.extend(loaded);
+            return;
+        };
+        for (module, taken) in &imports {
+            match self.inspector.modules().loaded.get(module).copied() {
+                None => {
+                    // Relative to its package.
+                    let end = format!(".{module}");
+                    let near =
+                        self.inspector.modules().loaded.iter().filter(|(name, _)| of_library && name.ends_with(&end));
+                    let near: Vec<Addr> = near.map(|(_, module)| *module).collect();
+                    if near.is_empty() {
+                        self.late_import(module, of_library);
+                    }
+                    self.todo.extend(near);
+                }
+                Some(loaded) => {
+                    let top =
+                        module.split('.').next().and_then(|top| self.inspector.modules().loaded.get(top)).copied();
+                    self.todo.extend(top.into_iter().chain([loaded]));
+                    let dict = self.inspector.objects().field(loaded, 0);
+                    let items = dict.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
+                    let has = |name: &str| items.iter().any(|(known, _)| known == name);
+                    if let Some(name) = taken.iter().find(|name| has("__path__") && !has(name) && *name != "*") {
+                        self.late_import(&format!("{module}.{name}"), of_library);
+                    }
+                }
+            }
         }
-        let is_exception = ["Error", "Exception", "Exit", "Interrupt", "Expired"];
-        self.reached.raises |=
-            is_exception.iter().any(|end| name.ends_with(end)) || matches!(name.as_str(), "exit" | "_exit");
+        if !imports.is_empty() {
+            self.todo.extend(self.inspector.modules().builtins.get("__import__").copied());
+        }
+    }
+
+    fn late_import(&mut self, module: &str, of_library: bool) {
+        if !of_library {
+            self.gives_up(format!("its code imports {module}, which is not loaded"));
+        }
+        self.hooks(IMPORT_HOOKS);
+    }
+
+    fn name(&mut self, name: String, of_library: bool) {
+        if !of_library {
+            let is_exception = ["Error", "Exception", "Exit", "Interrupt", "Expired"];
+            self.reached.raises |=
+                is_exception.iter().any(|end| name.ends_with(end)) || matches!(name.as_str(), "exit" | "_exit");
+            self.reached.names.insert(name.clone());
+            for (code, globals, module) in self.unnamed_code.remove(&name).unwrap_or_default() {
+                self.code(code, globals, module, false);
+            }
+        }
         self.todo.extend(self.unnamed.remove(&name).unwrap_or_default());
-        self.reached.names.insert(name);
+        self.reached.all_names.insert(name);
+    }
+
+    /// A function of C: what it does is known by its module, or not at all.
+    fn function_of_c(&mut self, function: Addr, bound_name: &str) {
+        let Some(module) = self.inspector.objects().module_of_c_function(function) else { return };
+        match bound_name {
+            "print" => ["write", "flush"].into_iter().for_each(|name| self.name(name.to_owned(), true)),
+            "default_int_handler" => self.reached.raises = true,
+            _ => {}
+        }
+        let is_door = C_DOORS.contains(&(module.as_str(), bound_name));
+        // The names of code show calls of `__import__` and similar functions. Functions without a module are those that
+        // types of C make for their own use.
+        if is_door || !module.is_empty() && !PLAIN_C_MODULES.contains(&module.as_str()) {
+            self.gives_up(format!("its code can call {bound_name} of {module}, whose doings are not known"));
+        }
     }
 
     /// Values under names: those that code names now, the others once code does.
-    fn named(&mut self, items: Vec<(Addr, Addr)>) {
+    fn named(&mut self, items: Vec<(Addr, Addr)>, is_called: bool, is_standard: bool) {
         for (key, value) in items {
             let Some(name) = self.inspector.objects().text(key) else { continue };
-            let is_called_by_itself = name.starts_with("__") && name.ends_with("__") && name != "__dict__";
-            if is_called_by_itself || self.reached.names.contains(&name) {
+            let is_special = name.starts_with("__") && name.ends_with("__") && !CALLED_BY_NAME.contains(&name.as_str());
+            let is_called_by_itself = is_special
+                && self.inspector.objects().is_callable(value)
+                && (is_called || !MAKES_INSTANCES.contains(&name.as_str()))
+                && !(is_standard && ONLY_DESCRIBES.contains(&name.as_str()));
+            if is_called_by_itself || self.reached.all_names.contains(&name) {
                 self.todo.push(value);
             } else {
                 self.unnamed.entry(name).or_default().push(value);
             }
         }
+    }
+
+    /// Whether a method of this name runs only when its class is called.
+    fn makes_instances(&self, key: Addr) -> bool {
+        self.inspector.objects().text(key).is_some_and(|name| MAKES_INSTANCES.contains(&name.as_str()))
     }
 
     fn contained(&mut self, items: Vec<Addr>) {
@@ -331,17 +579,23 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.todo.extend(items);
     }
 
+    fn class_name(&mut self, object: Addr) -> Option<Rc<str>> {
+        let objects = self.inspector.objects();
+        let class = objects.class(object)?;
+        self.names_of_classes.entry(class).or_insert_with(|| objects.name_of_class(class).map(Rc::from)).clone()
+    }
+
     fn object(&mut self, object: Addr) {
         let objects = self.inspector.objects();
-        let Some(class) = objects.class_name(object) else { return };
-        if class == "int" {
+        let Some(class) = self.class_name(object) else { return };
+        if &*class == "int" {
             self.reached.numbers.extend(objects.unsigned(object));
         }
-        if let Some((_, at)) = DESCRIPTORS.iter().find(|(name, _)| *name == class) {
+        if let Some((_, at)) = DESCRIPTORS.iter().find(|(name, _)| *name == &*class) {
             let number = at.and_then(|at| objects.number_at(object, at));
-            self.reached.descriptors.push((number, class.clone()));
+            self.reached.descriptors.push((number, class.to_string()));
         }
-        if INERT.contains(&class.as_str()) {
+        if INERT.contains(&&*class) {
             return;
         }
         if self.extent == Extent::Thread {
@@ -350,18 +604,28 @@ impl<'w, 'a> Walk<'w, 'a> {
         if let Some(bound) = objects.bound(object) {
             self.reached.bound.insert((bound.name, bound.object));
         }
-        match class.as_str() {
+        match &*class {
             "function" => {
                 let Some(function) = objects.function(object) else { return };
                 self.todo.extend(function.brings);
-                self.code(function.code, Some(function.globals));
+                self.code(function.code, Some(function.globals), function.module, false);
             }
             "builtin_function_or_method" | "builtin_method" | "method-wrapper" => {
-                let owner = objects.bound(object).map(|bound| bound.object);
+                let bound = objects.bound(object);
+                if &*class != "method-wrapper" && !self.library_only() {
+                    self.function_of_c(object, bound.as_ref().map_or("", |bound| bound.name.as_str()));
+                }
+                let owner = bound.map(|bound| bound.object);
                 let is_module = |owner: &Addr| objects.class_name(*owner).as_deref() == Some("module");
                 self.todo.extend(owner.filter(|owner| !is_module(owner)));
             }
             "cell" => self.todo.extend(objects.field(object, 0)),
+            // Behind the items that it counts, a node of a context keeps what its memory had before (Python/hamt.c: the count,
+            // the bitmap, the items).
+            "hamt_bitmap_node" => {
+                let count = objects.field(object, 0).map_or(0, |count| count.0).min(NODE_WORDS);
+                self.todo.extend((0..count).filter_map(|item| objects.field(object, 16 + item * 8)));
+            }
             "weakref" | "weakref.ReferenceType" | "weakref.KeyedRef" => self.todo.extend(objects.field(object, 0)),
             // PyModuleObject.md_dict is the first word behind the head.
             "module" => {
@@ -371,22 +635,22 @@ impl<'w, 'a> Walk<'w, 'a> {
             "generator" | "coroutine" | "async_generator" => {
                 let frames = self.inspector.frames();
                 if let Some((frame, code)) = frames.of_generator(object) {
-                    let of_library = frames.code_file(code).is_none_or(|file| is_library(&file));
-                    self.open_frame(frame, code, of_library);
+                    let of_library = frames.code_origin(code).is_none_or(|of| of.waits_for_caller());
+                    self.open_frame(frame, code, of_library, true);
                     if self.library_only() && !of_library {
-                        // Whoever ends it ends first what it awaits.
+                        // A caller that ends it first ends the coroutine that it awaits.
                         let awaited = frames.at(frame, code).map(|open| open.suspended_stack()).unwrap_or_default();
                         let is_coroutine = |slot: &Addr| objects.class_name(*slot).as_deref() == Some("coroutine");
                         self.todo.extend(awaited.into_iter().rev().take(2).filter(is_coroutine));
                     }
                 }
             }
-            _ if objects.is_class(object) => self.class(object),
+            _ if objects.is_class(object) => self.class(object, true),
             _ => self.instance(object, &class),
         }
     }
 
-    /// What is called when this object dies.
+    /// The functions that are called when this object dies.
     fn callbacks(&mut self, object: Addr) {
         let objects = self.inspector.objects();
         for callback in objects.callbacks_at_death(object) {
@@ -402,36 +666,64 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
     }
 
-    /// Of a module only what is named, also of what Python calls by itself in a class.
+    /// Adds only the named items of a module. This includes names that Python calls by itself in a class.
     fn module(&mut self, items: Vec<(Addr, Addr)>) {
         for (key, value) in items {
             let Some(name) = self.inspector.objects().text(key) else { continue };
-            match self.reached.names.contains(&name) {
+            match self.reached.all_names.contains(&name) {
                 true => self.todo.push(value),
                 false => self.unnamed.entry(name).or_default().push(value),
             }
         }
     }
 
-    fn class(&mut self, class: Addr) {
+    /// The class of an instance that was reached.
+    fn class_of_instance(&mut self, class: Addr) {
+        if !self.reached.objects.contains(&class) && self.typed.insert(class) {
+            self.class(class, false);
+        }
+    }
+
+    /// A class, with what calling it runs where it is at hand itself.
+    fn class(&mut self, class: Addr, is_called: bool) {
         let objects = self.inspector.objects();
         let of_library = self.is_of_library(class);
         match objects.makes_exceptions(class) {
             true if of_library => self.reached.exceptions.extend(objects.name_of_class(class)),
             makes => self.reached.raises |= makes,
         }
-        if !objects.is_heap_class(class) || of_library {
+        // Methods of the classes of an event loop or a lock are not read (`code`), nor are those that a decorator adds.
+        let is_left = || self.library_only() || self.waits_for_caller(class);
+        if !objects.is_heap_class(class) || of_library && is_left() {
             return;
         }
         let Some((dict, order)) = objects.class_parts(class) else { return };
         let items = dict.and_then(|dict| objects.items(dict)).unwrap_or_default();
-        // The library calls the methods that a class of the program overrides.
-        if order.iter().any(|base| self.is_of_library(*base)) {
+        // The metaclass.
+        self.todo.extend(objects.class(class).filter(|meta| objects.is_heap_class(*meta)));
+        // The library, and C code, call the methods that a class of the program overrides.
+        if !of_library && order.iter().any(|base| self.is_of_library(*base) || self.is_of_c(*base)) {
             let is_function = |value: &Addr| objects.class_name(*value).as_deref() == Some("function");
-            self.todo.extend(items.iter().map(|(_, value)| *value).filter(is_function));
+            let overrides = items.iter().filter(|(key, _)| is_called || !self.makes_instances(*key));
+            self.todo.extend(overrides.map(|(_, value)| *value).filter(is_function).collect::<Vec<_>>());
         }
-        self.todo.extend(order);
-        self.named(items);
+        for base in order {
+            match is_called {
+                true => self.todo.push(base),
+                false => self.class_of_instance(base),
+            }
+        }
+        let functions = items.iter().map(|(_, value)| *value);
+        let is_function = |value: &Addr| objects.class_name(*value).as_deref() == Some("function");
+        let is_standard = functions.filter(is_function).all(|function| self.is_standard(function));
+        self.named(items, is_called, is_standard);
+    }
+
+    /// Whether a class is written in C and brings something: `object` does not.
+    fn is_of_c(&self, class: Addr) -> bool {
+        let objects = self.inspector.objects();
+        let name = objects.name_of_class(class);
+        name.is_none_or(|name| name != "object" && (name.contains('.') || !objects.is_heap_class(class)))
     }
 
     fn is_of_library(&mut self, class: Addr) -> bool {
@@ -450,6 +742,12 @@ impl<'w, 'a> Walk<'w, 'a> {
         dict.and_then(|dict| objects.item(dict, "__module__")).and_then(|module| objects.text(module))
     }
 
+    /// Whether a class is of code that waits on behalf of its caller.
+    fn waits_for_caller(&self, class: Addr) -> bool {
+        let file = self.module_of(class).and_then(|module| self.file_of_module(&module));
+        file.is_some_and(|file| self.inspector.origin(&file).waits_for_caller())
+    }
+
     fn has_library_module(&self, class: Addr) -> bool {
         self.module_of(class).is_some_and(|module| {
             let first = module.split('.').next().unwrap_or(&module);
@@ -457,7 +755,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         })
     }
 
-    /// Whether a `threading.Thread` has not run yet: whoever has it may start it.
+    /// Whether a `threading.Thread` has not run yet: any code that has it may start it.
     fn may_be_started(&self, thread: Addr) -> bool {
         let objects = self.inspector.objects();
         let flag = objects.attribute(thread, "_started").and_then(|event| objects.attribute(event, "_flag"));
@@ -467,19 +765,23 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn instance(&mut self, object: Addr, name: &str) {
         let objects = self.inspector.objects();
         let Some(class) = objects.class(object) else { return };
-        if let Some(items) = objects.items(object) {
-            self.contained(items.into_iter().flat_map(|(key, value)| [key, value]).collect());
-            return;
-        }
-        if let Some(items) = objects.sequence(object, MOST_CONTAINED + 1) {
+        let contained = match objects.items(object) {
+            Some(items) => Some(items.into_iter().flat_map(|(key, value)| [key, value]).collect()),
+            None => objects.sequence(object, MOST_CONTAINED + 1),
+        };
+        if let Some(items) = contained {
             self.contained(items);
-            return;
+            if BUILTIN_CONTAINERS.contains(&name) {
+                return;
+            }
+            // The fields of a subclass beside its items: attributes, a factory.
+            self.todo.extend(objects.words_of(object));
         }
         let of_library = self.is_of_library(class);
         if of_library && name.ends_with("Condition") {
-            // It has methods of its lock at hand, which it calls for whoever has taken that.
+            // It has methods of its lock at hand, which it calls for the lock's holder.
             self.todo.extend(["_lock", "_waiters"].into_iter().filter_map(|name| objects.attribute(object, name)));
-            self.todo.push(class);
+            self.class_of_instance(class);
             return;
         }
         if self.library_only() && !of_library && objects.is_heap_class(class) {
@@ -489,10 +791,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             self.receives.get_or_insert_with(|| name.to_owned());
         }
         if of_library && name == "CancelStatus" {
-            // It tells others when its scope is cancelled, which is found by the scope.
+            // It notifies others when its scope is cancelled; the scope itself leads to these.
             return;
         }
-        self.todo.push(class);
+        self.class_of_instance(class);
         let attributes = objects.attributes(object);
         // The loop itself is where one begins, and what a thread runs is its own.
         let by_name = !of_library
@@ -501,8 +803,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             || name.ends_with("EventLoop")
             || name == "Nursery";
         if name.ends_with("Task") {
-            // A task goes on with its coroutine, and who cancels it cancels what it awaits; what it wakes when it ends is another
-            // matter, unless all is asked for that its thread may run.
+            // A task goes on with its coroutine, and cancelling it cancels what it awaits. Tasks that it wakes at its
+            // end are followed only for the whole reach of a thread.
             let is_own = |class: &str| class == "coroutine" || class.ends_with("Future") || class.ends_with("Task");
             let is_followed = |word: &Addr| {
                 self.extent == Extent::Thread || objects.class_name(*word).is_some_and(|class| is_own(&class))
@@ -524,42 +826,50 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         match attributes {
             Some(items) if by_name => {
-                self.named(items);
+                self.named(items, false, false);
                 if self.has_part_of_c(class) {
                     self.todo.extend(objects.words_of(object));
                 }
             }
             Some(items) => {
                 self.todo.extend(items.into_iter().map(|(_, value)| value));
-                // What is written in C has its references beside them.
+                // Objects written in C have their references beside the items.
                 self.todo.extend(objects.words_of(object));
             }
             None => {
+                if objects.has_managed_dict(class) {
+                    // Before such an instance stands what its dictionary is found by; before others lies another object.
+                    self.todo.extend(objects.objects_in(Addr(object.0.saturating_sub(32)), 4));
+                }
                 self.todo.extend(objects.words_of(object));
                 self.inside_of_c(object, class, name);
             }
         }
     }
 
-    /// Whether instances of a class have what is written in C beside their attributes: such a type says its module in its name.
+    /// Whether instances of a class have what is written in C beside their attributes.
     fn has_part_of_c(&self, class: Addr) -> bool {
-        let objects = self.inspector.objects();
-        let order = objects.class_parts(class).map(|(_, order)| order).unwrap_or_default();
-        order.into_iter().any(|base| objects.name_of_class(base).is_some_and(|name| name.contains('.')))
+        let order = self.inspector.objects().class_parts(class).map(|(_, order)| order).unwrap_or_default();
+        order.into_iter().any(|base| self.is_of_c(base))
     }
 
-    /// What only callers by name, or nobody but the code of its library, can tell of an object of C.
+    /// Judges an object of C: only callers by name, or the code of its library, determine its reach.
     fn inside_of_c(&mut self, object: Addr, class: Addr, name: &str) {
         let objects = self.inspector.objects();
         if matches!(name, "methodcaller" | "operator.methodcaller" | "attrgetter" | "operator.attrgetter") {
             self.gives_up(format!("it can reach an {name}, by which it may reach anything"));
         }
-        let module = name.split_once('.').map(|(module, _)| module.to_owned()).or_else(|| self.module_of(class));
-        let is_readable = module.is_none_or(|module| {
+        // The part of C in a class of Python is that of its bases.
+        let order = objects.class_parts(class).map(|(_, order)| order).unwrap_or_default();
+        let mut of_c = order.into_iter().filter(|base| self.is_of_c(*base)).filter_map(|base| {
+            let name = objects.name_of_class(base)?;
+            name.split_once('.').map(|(module, _)| module.to_owned()).or_else(|| self.module_of(base))
+        });
+        let is_readable = |module: String| {
             let first = module.split('.').next().unwrap_or(&module);
             READABLE_TYPES.contains(&first) || LIBRARY_MODULES.contains(&first)
-        });
-        if !is_readable && objects.has_hidden_words(object) {
+        };
+        if !of_c.all(is_readable) && objects.has_hidden_words(object) {
             self.gives_up(format!("it can reach a {name}, whose inside is not known"));
         }
     }

@@ -20,6 +20,11 @@ pub(super) const NAMES_ANYTHING: &[&str] = &[
     "f_locals",
     "f_globals",
     "f_back",
+    "_getframe",
+    "__builtins__",
+    "setattr",
+    "locals",
+    "breakpoint",
     "_current_frames",
     "get_objects",
     "get_referrers",
@@ -60,8 +65,7 @@ pub(super) const INERT: &[&str] = &[
     "code",
     "_thread.lock",
     "_thread.RLock",
-    "Context",
-    "_contextvars.Context",
+    "frame",
     "method_descriptor",
     "wrapper_descriptor",
     "slot wrapper",
@@ -70,8 +74,7 @@ pub(super) const INERT: &[&str] = &[
     "classmethod_descriptor",
 ];
 
-/// What the interpreter and the library call by themselves on any thread: module and global. These count where the program has
-/// put something of its own there.
+/// Functions that the interpreter calls by itself on any thread: module and global.
 pub(super) const CALLED_BY_ITSELF: &[(&str, &str)] = &[
     ("sys", "stdout"),
     ("sys", "stderr"),
@@ -84,8 +87,186 @@ pub(super) const CALLED_BY_ITSELF: &[(&str, &str)] = &[
     ("logging", "_handlerList"),
 ];
 
-/// Where code is that others have written, which knows nothing of the program's objects.
-pub(super) const INSTALLED: &[&str] = &["/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "];
+/// Handlers of logs, which every call that logs runs.
+pub(super) const LOG_HANDLERS: &[(&str, &str)] = &[("logging", "_handlerList")];
+
+/// Functions that an import of an unloaded module calls.
+pub(super) const IMPORT_HOOKS: &[(&str, &str)] = &[("sys", "meta_path"), ("sys", "path_hooks")];
+
+/// Methods that run only when their class is called.
+pub(super) const MAKES_INSTANCES: &[&str] =
+    &["__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"];
+
+/// Special methods by which an object describes itself and its parts, or is compared: those of the standard library's own
+/// classes do nothing but ask these parts.
+pub(super) const ONLY_DESCRIBES: &[&str] = &[
+    "__class_getitem__",
+    "__copy__",
+    "__deepcopy__",
+    "__dir__",
+    "__eq__",
+    "__format__",
+    "__getstate__",
+    "__hash__",
+    "__lt__",
+    "__or__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__repr__",
+    "__ror__",
+    "__setstate__",
+    "__sizeof__",
+    "__str__",
+];
+
+/// Names of the form of special methods which no operation of the language leads to: what copies and pickles looks them up.
+pub(super) const CALLED_BY_NAME: &[&str] = &[
+    "__copy__",
+    "__deepcopy__",
+    "__dict__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+    "__getstate__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__replace__",
+    "__setstate__",
+];
+
+/// Methods of loggers, by which code calls whatever handlers the program has.
+pub(super) const LOGS: &[&str] =
+    &["critical", "debug", "error", "exception", "fatal", "handle", "info", "log", "warn", "warning"];
+
+/// Names by which code comes from an instance to its class.
+pub(super) const NAMES_CLASSES: &[&str] = &["type", "__class__", "__mro__", "__bases__"];
+
+/// Types of C that have nothing beside their items.
+pub(super) const BUILTIN_CONTAINERS: &[&str] = &["dict", "list", "tuple", "set", "frozenset", "collections.deque"];
+
+/// Modules of the standard library, written in Python, that look up by computed names only what their callers gave them.
+pub(super) const PLAIN_LIBRARY: &[&str] = &[
+    "_weakrefset",
+    "abc",
+    "asyncio",
+    "attr",
+    "codecs",
+    "collections",
+    "concurrent",
+    "contextlib",
+    "datetime",
+    "encodings",
+    "enum",
+    "functools",
+    "genericpath",
+    "heapq",
+    "io",
+    "keyword",
+    "linecache",
+    "locale",
+    "logging",
+    "operator",
+    "os",
+    "pathlib",
+    "posixpath",
+    "queue",
+    "random",
+    "re",
+    "reprlib",
+    "selectors",
+    "signal",
+    "socket",
+    "sre_compile",
+    "sre_parse",
+    "string",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "token",
+    "tokenize",
+    "traceback",
+    "types",
+    "typing",
+    "warnings",
+    "weakref",
+];
+
+/// Modules written in C whose functions do nothing but to what they are given.
+pub(super) const PLAIN_C_MODULES: &[&str] = &[
+    "_abc",
+    "_asyncio",
+    "_bisect",
+    "_blake2",
+    "_codecs",
+    "_collections",
+    "_contextvars",
+    "_datetime",
+    "_decimal",
+    "_functools",
+    "_hashlib",
+    "_heapq",
+    "_io",
+    "_json",
+    "_locale",
+    "_math",
+    "_md5",
+    "_operator",
+    "_queue",
+    "_random",
+    "_sha1",
+    "_sha2",
+    "_sha256",
+    "_sha512",
+    "_socket",
+    "_sre",
+    "_ssl",
+    "_stat",
+    "_statistics",
+    "_string",
+    "_struct",
+    "_thread",
+    "_tracemalloc",
+    "_typing",
+    "_uuid",
+    "_warnings",
+    "_weakref",
+    "array",
+    "binascii",
+    "builtins",
+    "cmath",
+    "errno",
+    "fcntl",
+    "gc",
+    "grp",
+    "io",
+    "itertools",
+    "math",
+    "mmap",
+    "posix",
+    "pwd",
+    "resource",
+    "select",
+    "sys",
+    "termios",
+    "time",
+    "unicodedata",
+    "zlib",
+];
+
+/// Functions of these that run or reach what they were not given, or end the process.
+pub(super) const C_DOORS: &[(&str, &str)] = &[
+    ("_thread", "interrupt_main"),
+    ("gc", "get_objects"),
+    ("gc", "get_referrers"),
+    ("gc", "get_referents"),
+    ("posix", "_exit"),
+    ("posix", "abort"),
+    ("posix", "kill"),
+    ("posix", "killpg"),
+    ("sys", "_current_frames"),
+    ("sys", "_current_exceptions"),
+    ("sys", "audit"),
+];
 
 /// First parts of the names of types of C whose instances have their references in themselves, or none.
 pub(super) const READABLE_TYPES: &[&str] = &[
@@ -93,7 +274,6 @@ pub(super) const READABLE_TYPES: &[&str] = &[
     "_collections",
     "_collections_abc",
     "_contextvars",
-    "_ctypes",
     "_decimal",
     "_functools",
     "_hashlib",
@@ -117,7 +297,6 @@ pub(super) const READABLE_TYPES: &[&str] = &[
     "functools",
     "itertools",
     "mmap",
-    "numpy",
     "operator",
     "os",
     "posix",

@@ -1,7 +1,7 @@
 //! Finding CPython in a process: `_PyRuntime`, the version, the layout that fits.
 //!
-//! In: modules, symbols and memory. Out: [`Found`]. A version is believed when the structures behind it hold
-//! together, not because a file's name says so; builds without a GIL and versions without a table are said.
+//! In: modules, symbols and memory. Out: [`Found`]. A version counts when the structures behind it hold together, not
+//! because of a file's name. Builds without a GIL and versions without a table are reported.
 
 use super::layout::{self, FIXED, Layout};
 use crate::image::{Addr, Memory, MemoryExt, ProcessImage};

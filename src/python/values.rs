@@ -1,4 +1,4 @@
-//! What a Python frame holds: its variables by name, and the objects whose `with` block it is in.
+//! The contents of a Python frame: its variables by name, and the objects whose `with` block it is in.
 //!
 //! In: memory, a layout, a frame. Out: [`Frame::variables`], [`Frame::entered`]. An entered and not yet left `with` block
 //! keeps its `__exit__` on the value stack, but so does one that still waits to be entered, and what was popped stays
@@ -17,6 +17,7 @@ use super::objects::Objects;
 use super::walk::{instruction_offset, suspended_frame};
 use crate::image::{Addr, AddrMap, Memory, MemoryExt, saturated};
 use crate::limits::python::{MOST_BLOCKS, MOST_SLOTS};
+use crate::origin::{Origin, PythonFolders};
 
 /// `SETUP_FINALLY`: the type of the block of `with` and `try` from 3.7 to 3.10.
 const ENTERED: i32 = 122;
@@ -27,7 +28,7 @@ const SETUP_ASYNC_WITH: u8 = 154;
 /// The lowest bits of a reference on the stack are a tag (3.13 without a GIL, 3.14 on).
 const TAG: u64 = 3;
 
-/// What is asked of a code object.
+/// The needed fields of a code object.
 #[derive(Debug)]
 struct Shape {
     stack_size: u64,
@@ -63,6 +64,7 @@ pub(crate) struct EnteredBlock {
 pub(crate) struct Frames<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
+    folders: &'a PythonFolders,
     objects: Objects<'a>,
     shapes: RefCell<AddrMap<Option<Rc<Shape>>>>,
     /// Classes, and whether each is that of a closure's cells.
@@ -88,10 +90,11 @@ pub(crate) struct Frame<'f, 'a> {
 }
 
 impl<'a> Frames<'a> {
-    pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout) -> Self {
+    pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout, folders: &'a PythonFolders) -> Self {
         Frames {
             memory,
             layout,
+            folders,
             objects: Objects::new(memory, layout),
             shapes: RefCell::default(),
             cells: RefCell::default(),
@@ -160,7 +163,7 @@ impl<'a> Frames<'a> {
     /// Function, file and line of a frame that is on no thread's list.
     pub(crate) fn suspended(&self, generator: Addr) -> Option<PythonFrame> {
         let (frame, code) = self.of_generator(generator)?;
-        suspended_frame(self.memory, self.layout, frame, code)
+        suspended_frame(self.memory, self.layout, self.folders, frame, code)
     }
 
     /// The name of a code object.
@@ -174,11 +177,57 @@ impl<'a> Frames<'a> {
         Some(self.shape(code)?.uses.iter().cloned().collect())
     }
 
-    /// The constants of a code object, of which those of the functions defined in it are some. They stand before the names in
+    /// The constants of a code object, with the code objects of functions defined in it. They stand before the names in
     /// every version (DWARF).
     pub(crate) fn constants(&self, code: Addr) -> Vec<Addr> {
         let tuple = self.memory.pointer(code + (self.layout.values.code_names - 8)).ok();
         tuple.and_then(|tuple| self.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+    }
+
+    /// The modules that a code object imports, each with the names that it takes from it; `None` if the instructions of
+    /// this version are not known. An import instruction follows the constant with these names.
+    pub(crate) fn imports(&self, code: Addr, version: (u8, u8, u8)) -> Option<Vec<(String, Vec<String>)>> {
+        let import = match version {
+            (3, 7..=12, _) => 108,
+            (3, 13, _) => 75,
+            _ => return None,
+        };
+        let first_of_names = self.layout.values.code_names;
+        let names = self.objects.sequence(self.memory.pointer(code + first_of_names).ok()?, MOST_SLOTS)?;
+        let constants = self.constants(code);
+        // Beyond a byte an index takes two instructions.
+        if names.len() > 256 || constants.len() > 256 {
+            return None;
+        }
+        let instructions = match self.layout.line_table {
+            LineTable::Locations => {
+                let size = self.objects.field(code, 0)?.0.min(MOST_SLOTS).checked_mul(2)?;
+                self.memory.bytes(code + self.layout.code_instructions, saturated(size)).ok()?
+            }
+            // `co_code` stands before the constants and these before the names (3.7 to 3.10, DWARF).
+            _ => bytes(self.memory, self.layout, self.memory.pointer(code + (first_of_names - 16)).ok()?)?,
+        };
+        let mut imports = Vec::new();
+        for pair in instructions.as_chunks::<2>().0.windows(2) {
+            let [[_, constant], [operation, name]] = pair else { continue };
+            if *operation != import {
+                continue;
+            }
+            let Some(taken) = constants.get(usize::from(*constant)) else { continue };
+            let taken = match self.objects.class_name(*taken).as_deref() {
+                Some("NoneType") => Vec::new(),
+                Some("tuple") => {
+                    let taken = self.objects.sequence(*taken, MOST_SLOTS).unwrap_or_default();
+                    taken.into_iter().filter_map(|name| self.objects.text(name)).collect()
+                }
+                _ => continue,
+            };
+            let Some(module) = names.get(usize::from(*name)).and_then(|name| self.objects.text(*name)) else {
+                continue;
+            };
+            imports.push((module, taken));
+        }
+        Some(imports)
     }
 
     /// The line of an instruction of a code object.
@@ -189,9 +238,19 @@ impl<'a> Frames<'a> {
         lines::line(self.layout.line_table, &table, first, offset)
     }
 
+    /// The names of the local variables of a code object.
+    pub(crate) fn variables_in(&self, code: Addr) -> Vec<String> {
+        self.shape(code).map(|shape| shape.names.iter().flatten().cloned().collect()).unwrap_or_default()
+    }
+
     /// The file of a code object.
     pub(crate) fn code_file(&self, code: Addr) -> Option<String> {
-        text(self.memory, self.layout, self.memory.pointer(code + self.layout.code_file).ok()?)
+        self.objects.code_file(code)
+    }
+
+    /// Whose code a code object is; none where its file cannot be read.
+    pub(crate) fn code_origin(&self, code: Addr) -> Option<Origin> {
+        self.code_file(code).map(|file| self.folders.of(&file))
     }
 
     /// The line where a code object begins.
@@ -337,7 +396,7 @@ impl<'a> Frame<'_, 'a> {
         self.slots(self.stack, self.shape.stack_size)
     }
 
-    /// What is on the value stack of a frame that does not run, a suspended generator's: the top is the last.
+    /// The value stack of a frame that does not run, such as a suspended generator's: the top is the last.
     pub(crate) fn suspended_stack(&self) -> Vec<Addr> {
         let memory = self.frames.memory;
         let at = |offset: u64| self.address + offset;

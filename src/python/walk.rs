@@ -12,6 +12,7 @@ use super::{EvalEntry, Gil, PythonFrame, PythonThread, StopTheWorld};
 use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, saturated};
 use crate::limits;
 use crate::limits::python::{COST_OF_A_FRAME, MOST_FRAMES, MOST_INTERPRETERS, MOST_THREADS};
+use crate::origin::PythonFolders;
 
 /// One interpreter.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +54,7 @@ pub(crate) fn gils(image: &ProcessImage, runtime: Addr, layout: &Layout, interpr
             },
             (None, None) => continue,
         };
-        // Where the build has none, a word says whether this process runs with one all the same.
+        // If the build has no GIL, a word says whether this process runs with one anyway.
         let shift = match layout.free_threaded {
             None => 0,
             Some(_) if memory.u32(address + gil::ENABLED) == Ok(1) => gil::AFTER_ENABLED,
@@ -84,7 +85,7 @@ fn read_gil(image: &ProcessImage, address: Addr) -> Result<Gil, Fault> {
     })
 }
 
-/// Pauses of all threads that were asked for: by the runtime and by each interpreter.
+/// Requested pauses of all threads: by the runtime and by each interpreter.
 pub(crate) fn stops(
     image: &ProcessImage,
     runtime: Addr,
@@ -209,10 +210,16 @@ fn frames(
 }
 
 /// One frame that is on no thread's list: a suspended generator's.
-pub(crate) fn suspended_frame(memory: &dyn Memory, layout: &Layout, frame: Addr, code: Addr) -> Option<PythonFrame> {
+pub(crate) fn suspended_frame(
+    memory: &dyn Memory,
+    layout: &Layout,
+    folders: &PythonFolders,
+    frame: Addr,
+    code: Addr,
+) -> Option<PythonFrame> {
     let instruction = memory.u64(frame + layout.frame_instruction).ok()?;
     let raw = Raw { address: frame, code, instruction, shim: false, entry: false };
-    Some(python_frame(memory, layout, &raw, &mut Codes::new(memory, layout)))
+    Some(python_frame(memory, layout, &raw, &mut Codes::new(memory, layout, folders)))
 }
 
 fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFrame {
@@ -222,7 +229,8 @@ fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Cod
         Some(code) => (code.function.clone(), code.file.clone(), code.line(layout, offset)),
         None => ("<unreadable code object>".into(), "".into(), None),
     };
-    PythonFrame { address: raw.address, code: raw.code, function, file, line, locals: Vec::new() }
+    let origin = code.as_ref().map(|code| code.origin.clone()).unwrap_or_default();
+    PythonFrame { address: raw.address, code: raw.code, function, file, line, locals: Vec::new(), origin }
 }
 
 /// How many bytes of the code lie before the instruction that a frame is at, given the word that it keeps.

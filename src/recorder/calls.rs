@@ -1,7 +1,7 @@
 //! The last call into CUDA's driver of each thread, as the recorder's table has it.
 //!
-//! In: the memory of a process, where the table has its calls, the row of a thread. Out: a [`DriverCall`]. The offsets are those of
-//! `preload/table.rs`, version 3; the head has the sizes of what may grow.
+//! In: the memory of a process, the table's address of its calls, the row of a thread. Out: a [`DriverCall`]. The
+//! offsets are those of `preload/table.rs`, version 3. The head has the sizes of the parts that may grow.
 
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::recorder::{LONGEST_FUNCTION, MOST_FUNCTIONS};
@@ -35,11 +35,11 @@ pub(crate) struct DriverCall {
     pub(crate) thread: usize,
     /// `cuStreamSynchronize`, as the program has asked for it.
     pub(crate) function: String,
-    /// The first words that it was given; a function with fewer arguments has not looked at the rest.
+    /// The first words that it was given; a function with fewer arguments ignores the rest.
     pub(crate) arguments: [u64; 4],
     /// When it began, in nanoseconds since 1970 by the machine's clock as it was when the process began.
     pub(crate) since: u64,
-    /// What it has answered; none while the thread is in it.
+    /// Its result; none while the thread is in it.
     pub(crate) result: Option<u32>,
     /// The last error that a call of the thread has answered.
     pub(crate) error: Option<DriverError>,
@@ -69,7 +69,7 @@ pub(super) struct Calls<'m> {
 }
 
 impl<'m> Calls<'m> {
-    /// Of the table at this address.
+    /// The calls of the table at this address.
     pub(super) fn of(memory: &'m dyn Memory, table: Addr, epoch: u64) -> Option<Calls<'m>> {
         let calls = Calls {
             memory,

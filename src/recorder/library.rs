@@ -1,8 +1,9 @@
 //! The library that is preloaded, in a file that the command can load.
 //!
-//! In: nothing. Out: a path, or why there is none. The file is the user's own, in a folder that nobody else may write to, and it
-//! stays: whatever the command leaves behind may start programs later, and the loader prints an error in each that does not
-//! find it. Its name has a number of its content, so that there is one for each version.
+//! In: nothing. Out: a path, or the reason why there is none. The file is the user's own, in a folder that nobody else
+//! may write to. It stays, because processes that the command leaves behind may start programs later, and the loader
+//! prints an error in each program that does not find it. Its name has a number of its content, so each version has its
+//! own file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, Permissions};
@@ -40,10 +41,10 @@ pub(crate) enum LibraryError {
     NotWritten {
         /// Where.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: io::Error,
     },
-    /// The folder is somebody else's.
+    /// The folder is another user's.
     #[error("`{0}` is not a folder of your own that nobody else may write to: set TMPDIR to another place")]
     NotPrivate(String),
     /// The loader takes such a name for several.
@@ -56,7 +57,7 @@ pub(crate) enum LibraryError {
     Sanitizer {
         /// The program.
         program: String,
-        /// What it needs.
+        /// The library that it needs.
         library: &'static str,
     },
     /// No file can be loaded from there.
@@ -76,7 +77,7 @@ const RIVALS: [&str; 6] = ["libasan", "libtsan", "libubsan", "libhwasan", "libmu
 const SANITIZERS: [&str; 3] = ["libasan.so", "libtsan.so", "libhwasan.so"];
 const LOOKED_AT: u64 = 16 << 10;
 
-/// The file of a command, and its first bytes. What cannot be read is told by whoever starts it.
+/// The file of a command, and its first bytes. The program that starts an unreadable file reports the error.
 fn program(command: &OsStr) -> Option<(PathBuf, Vec<u8>)> {
     let name = Path::new(command);
     let found = match name.components().count() {

@@ -1,10 +1,11 @@
 //! The file that the recorder writes for each process: which locks were taken while which were held.
 //!
-//! In: bytes of a file as `preload/file.rs`, `preload/orders.rs` and `preload/loaded.rs` write it, versions 1 and 2: the second counts what
-//! found no room in the table, and has all code that was loaded when the process ended. Out: [`Orders`]. A process may end while it
-//! writes: a record that was begun and not finished is passed over, and so are bytes that are none. It judges nothing.
+//! In: bytes of a file as `preload/file.rs`, `preload/orders.rs` and `preload/loaded.rs` write it, versions 1 and 2:
+//! the second counts what found no room in the table, and has all code that was loaded when the process ended. Out:
+//! [`Orders`]. A process may end while it writes: a record that was begun and not finished is passed over, and so are
+//! bytes that are none. It judges nothing.
 
-// What it reads is foreign.
+// All of its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -50,7 +51,7 @@ pub(crate) struct LockId {
 pub(crate) struct Taken {
     /// Which.
     pub(crate) lock: LockId,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: LockKind,
     /// How it is held.
     pub(crate) mode: Mode,
@@ -67,9 +68,11 @@ pub(crate) struct Dependency {
     pub(crate) thread: u32,
     /// How many threads it had made or joined before.
     pub(crate) segment: u32,
-    /// What it took.
+    /// How many parts of the run had ended before. Nothing is known about the order of two parts' threads.
+    pub(crate) part: u32,
+    /// The lock that it took.
     pub(crate) wanted: Taken,
-    /// What it held, the oldest first.
+    /// The locks that it held, the oldest first.
     pub(crate) held: Vec<Taken>,
 }
 
@@ -95,7 +98,7 @@ pub(crate) struct MappedCode {
     pub(crate) path: String,
 }
 
-/// What one process wrote.
+/// The data that one process wrote.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Orders {
     /// Its id.
@@ -104,7 +107,7 @@ pub(crate) struct Orders {
     pub(crate) program: Option<String>,
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
-    /// What was taken while something was held.
+    /// The locks that were taken while others were held.
     pub(crate) dependencies: Vec<Dependency>,
     /// Its threads, by number.
     pub(crate) threads: BTreeMap<u32, ThreadName>,
@@ -116,7 +119,9 @@ pub(crate) struct Orders {
     pub(crate) made: BTreeMap<u32, (u32, u32)>,
     /// A thread saw, in a segment, the end of another.
     pub(crate) joined: Vec<(u32, u32, u32)>,
-    /// What somebody gave who had not taken it: no locks.
+    /// How many parts of the run have ended.
+    pub(crate) parts: u32,
+    /// Locks that a thread released without having taken them: they are signals, not locks.
     pub(crate) signals: BTreeSet<LockId>,
     /// How many records found no room.
     pub(crate) lost: u64,
@@ -124,7 +129,8 @@ pub(crate) struct Orders {
     pub(crate) not_held: u64,
     /// How many places in Python are not known, for their texts found no room.
     pub(crate) placeless: u64,
-    /// Whether all code that the process had at its end is among [`code`](Orders::code); none where its recorder did not say.
+    /// Whether all code that the process had at its end is among [`code`](Orders::code); none where its recorder did
+    /// not say.
     pub(crate) has_all_code: Option<bool>,
 }
 
@@ -145,13 +151,18 @@ pub(crate) enum OrdersError {
 }
 
 impl Orders {
+    /// Whether a file of a recorder begins so.
+    pub(crate) fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// Read a file.
     pub(crate) fn read(bytes: &[u8]) -> Result<Orders, OrdersError> {
-        // Room is had before the first word is written.
+        // The file gets its room before its first word is written.
         if bytes.iter().all(|byte| *byte == 0) {
             return Err(OrdersError::Empty);
         }
-        if bytes.get(..16) != Some(&MAGIC) {
+        if !Orders::is_one(bytes) {
             return Err(OrdersError::Other);
         }
         let version = number(bytes, 16).filter(|version| VERSIONS.contains(version)).ok_or(OrdersError::Version)?;
@@ -170,7 +181,7 @@ impl Orders {
         while at < end {
             let Some(head) = word(bytes, at) else { break };
             let size = usize::try_from(head & 0xffff).unwrap_or(0);
-            // What was reserved by a process that was killed is zero.
+            // Room that a killed process reserved and never filled is zero.
             if head >> 48 != RECORD || size == 0 {
                 at += 8;
                 continue;
@@ -195,7 +206,7 @@ impl Orders {
                 let mut locks = (0..record.word(1)?.min(MOST_HELD + 1)).map_while(|one| record.taken(one));
                 let wanted = locks.next()?;
                 let held = locks.collect();
-                self.dependencies.push(Dependency { thread: low, segment: high, wanted, held });
+                self.dependencies.push(Dependency { thread: low, segment: high, part: self.parts, wanted, held });
             }
             b'P' => drop(self.sites.insert(low, python_frames(&record.text(2)?))),
             b'M' => self.code.push(MappedCode {
@@ -210,6 +221,7 @@ impl Orders {
             }
             b'C' => drop(self.made.insert(record.pair(1)?.0, (low, high))),
             b'J' => self.joined.push((low, high, record.pair(1)?.0)),
+            b'B' => self.parts += 1,
             b'S' => {
                 let lock = LockId { address: Addr(record.word(0)?), generation: record.pair(1)?.0 };
                 self.signals.insert(lock);

@@ -1,8 +1,9 @@
 //! The table that the recorder keeps in a process.
 //!
-//! In: a captured process. Out: [`Recorded`], or none where no recorder was preloaded. The offsets are those of `preload/table.rs`,
-//! versions 2 to 4: calls into CUDA's driver came with the third, and with the fourth generations of locks that lie near each other
-//! do so, too. The table has the sizes of its parts itself. Nothing of it is believed that is not of the process's own threads: fork copies the rows of threads that the child does not have.
+//! In: a captured process. Out: [`Recorded`], or none where no recorder was preloaded. The offsets are those of
+//! `preload/table.rs`, versions 2 to 4: calls into CUDA's driver came with the third, and with the fourth generations
+//! of locks that lie near each other do so, too. The table has the sizes of its parts itself. Nothing of it is believed
+//! that is not of the process's own threads: fork copies the rows of threads that the child does not have.
 
 use super::calls::{Calls, DriverCall};
 use crate::image::{Addr, Mapping, MemoryExt, ProcessImage};
@@ -11,7 +12,7 @@ use crate::limits::recorder::{LARGEST_DATA, LONGEST_TEXT, MOST_GENERATIONS, MOST
 
 /// How the library's file is called.
 pub(super) const FILE_STEM: &str = "liblockscope_recorder";
-/// What stands at the beginning of the beacon, which is on a multiple of so many bytes, and of the table.
+/// The first bytes of the beacon and of the table. The beacon's address is a multiple of [`BEACON_ALIGNMENT`].
 const MAGIC: [u8; 16] = *b"LOCKSCOPE-REC-1\0";
 const BEACON_ALIGNMENT: u64 = 64;
 const VERSIONS: [u32; 3] = [4, 3, 2];
@@ -65,7 +66,7 @@ mod site {
     pub(super) const WITHIN: char = '\u{1f}';
 }
 
-/// What kind of lock the recorder saw, by the call that took it.
+/// The kind of a lock, by the call that took it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockKind {
     /// `pthread_mutex_t`.
@@ -116,7 +117,7 @@ pub(crate) struct RecordedLock {
     pub(crate) thread: usize,
     /// Its address.
     pub(crate) lock: Addr,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: LockKind,
     /// How it is held.
     pub(crate) mode: Mode,
@@ -143,7 +144,7 @@ pub(crate) struct PythonFrame {
     pub(crate) function: String,
 }
 
-/// What the recorder wrote down in one process.
+/// The recorder's data in one process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recorded {
     /// The locks, by thread.
@@ -160,7 +161,7 @@ pub(crate) fn is_recorder(name: &str) -> bool {
 }
 
 impl Recorded {
-    /// What it wrote down in this process, if it was preloaded there and had begun.
+    /// The recorder's data in this process, if it was preloaded there and had begun.
     pub(crate) fn of(process: &ProcessImage) -> Option<Recorded> {
         let of_recorder = |mapping: &&Mapping| mapping.write && mapping.path.as_deref().is_some_and(is_recorder);
         let table = process.mappings.iter().filter(of_recorder).find_map(|data| beacon(process, data))?;
@@ -242,8 +243,8 @@ impl<'p> Table<'p> {
         Some(recorded)
     }
 
-    /// The thread whose row this is. After a fork the child has one of its parent's threads, with a new id, which it writes down
-    /// when it comes to it; the others are in the parent.
+    /// The thread whose row this is. After a fork the child has one of its parent's threads, with a new id, which it
+    /// writes down when it comes to it; the others are in the parent.
     fn thread(&self, row: Addr) -> Option<usize> {
         let memory = &*self.process.memory;
         if memory.u32(row + row::STATE).ok()? != row::LIVES {

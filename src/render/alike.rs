@@ -11,7 +11,8 @@ use super::picture::{Picture, Shape};
 /// So many stay boxes of their own.
 const FEW: usize = 3;
 
-/// What threads have in common that wait each for a thing of its own: the process, what the things are called, what the link says.
+/// The common features of threads that each wait for a resource of its own: the process, the resources' common name,
+/// the link's text.
 type Alike = (String, String, String, String);
 
 impl Picture {
@@ -37,7 +38,7 @@ impl Picture {
                 }
             }
         }
-        // Of equal ones that of a cycle stays.
+        // If links are equal, the one of a cycle stays.
         self.links.sort_by_key(|link| !link.red);
         let mut seen = HashSet::new();
         self.links.retain(|link| seen.insert((link.from.clone(), link.to.clone(), link.label.clone())));

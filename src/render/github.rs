@@ -19,7 +19,7 @@ pub(crate) fn annotation(report: &Report, what: &str, checkout: &Path) -> String
     let title = property(&super::escape(&format!("lockscope: {} in {what}", report.verdict.words())));
     let message = format!("{}\n{}", headline(report), report.summary);
     let message = message.lines().map(super::escape).collect::<Vec<_>>().join("\n");
-    // What did not happen breaks nothing.
+    // A deadlock that did not happen is no error.
     let command = if report.verdict == Verdict::CouldDeadlock { "warning" } else { "error" };
     format!("::{command} {place}title={title}::{}", data(&cut(&message, MOST_MESSAGE)))
 }

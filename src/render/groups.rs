@@ -1,6 +1,7 @@
 //! Threads that do the same in the same functions of the program, together.
 //!
-//! In: a [`View`], the parties and who waits because of them. Out: [`Group`]s, victims first, then the largest. Lays nothing out.
+//! In: a [`View`], the participants and the threads that wait because of them. Out: [`Group`]s, victims first, then the
+//! largest. Lays nothing out.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::report::{Frame, Thread};
 pub(super) struct Group<'a> {
     /// "idle thread of the pool, ", or nothing.
     pub(super) role: String,
-    /// What they do: "waits for mutex 0x1000" of one thread, "wait for mutex" of several.
+    /// The group's activity: "waits for mutex 0x1000" for one thread, "wait for mutex" for several.
     pub(super) doing: String,
     /// The call in which they do it.
     pub(super) call: Option<String>,
@@ -20,7 +21,7 @@ pub(super) struct Group<'a> {
     pub(super) is_idle: bool,
     /// They wait because of the parties.
     pub(super) because: bool,
-    /// ", held by orders (12)": who has what they wait for, where that is one for all.
+    /// ", held by orders (12)": the holder that they wait for, if it is one for all.
     holder: String,
     /// Process and thread of each.
     pub(super) members: Vec<(&'a str, &'a Thread)>,
@@ -88,7 +89,7 @@ pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet
             }
         }
     }
-    // Of what a library's threads do it is enough to say how many there are.
+    // For a library's idle threads, their number suffices.
     let mut told: Vec<Group> = Vec::new();
     for group in groups {
         match told.iter_mut().find(|known| known.is_idle && group.is_idle && known.role == group.role) {

@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
 use super::view::{self, View};
-use super::{Style, captured, certainty_word, escape, fold, groups, headline, places, shortened, svg};
+use super::{Style, captured, escape, fold, groups, headline, places, shortened, svg};
 use crate::report::{Finding, FrameKind, JobRanks, Report, Thread, Verdict};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
@@ -58,15 +58,19 @@ fn page(report: &Report) -> Markup {
                 header class=(state(report)) {
                     p.verdict { (verdict) }
                     h1 { (prose(headline(report))) }
-                    @if !report.summary.is_empty() && report.summary != headline(report) { p { (prose(&report.summary)) } }
+                    @if tells_summary(report) { p { (prose(&report.summary)) } }
+                    @if let Some(source) = &report.made_to_happen { p { "Made to happen: " (prose(source)) "." } }
                     p.quiet { (text(&processes(&view))) }
                     @if let Some(taken) = taken(report) { p.quiet { (text(&taken)) } }
                 }
                 main {
                     @if let Some(job) = &report.job { (ranks(job)) }
+                    // A long cycle is seen at once in its picture.
+                    @let graph_first = report.cycles.first().is_some_and(|cycle| cycle.edges.len() > 2);
+                    @if graph_first && !report.waits.is_empty() { (graph(report)) }
                     @if !report.scenes.is_empty() { (scenes(report, &parties)) }
                     @if report.scenes.is_empty() && !parties.is_empty() { (who(&view, &parties)) }
-                    @if !report.waits.is_empty() { (graph(report)) }
+                    @if !graph_first && !report.waits.is_empty() { (graph(report)) }
                     @if !report.findings.is_empty() { (advice(report)) }
                     @if !parties.edges.is_empty() { (evidence(&parties)) }
                     @if !parties.is_empty() { (stacks(&view, &parties)) }
@@ -78,6 +82,12 @@ fn page(report: &Report) -> Markup {
             }
         }
     }
+}
+
+/// Whether the summary says more than the rest of the page: of a process in which nothing is wrong the list of its threads says it all.
+fn tells_summary(report: &Report) -> bool {
+    let is_wrong = report.verdict.exit_code() != 0 || report.scenes.is_empty() || report.job.is_some();
+    is_wrong && !report.summary.is_empty() && report.summary != headline(report)
 }
 
 /// The colour of the page: a hang that lockscope finds nothing wrong with is still a hang.
@@ -116,7 +126,7 @@ fn prose(words: &str) -> Markup {
     }
 }
 
-/// Who takes part, at the lines of source that matter.
+/// The participants, at the lines of source that matter.
 fn scenes(report: &Report, parties: &Parties) -> Markup {
     let style = Style { links: true, ..Style::plain() };
     html! {
@@ -134,7 +144,7 @@ fn scenes(report: &Report, parties: &Parties) -> Markup {
                                 @if let Some(function) = &place.function { " " code { (text(function)) } }
                                 @if place.changed { " (the file was changed since)" }
                             }
-                            // What all lines are indented by says nothing.
+                            // The common indentation of all lines carries no information.
                             @let indent = place.lines.iter().filter_map(|line| line.text.as_ref());
                             @let cut = indent.map(|text| text.len() - text.trim_start().len()).min().unwrap_or(0);
                             ol.source {
@@ -184,7 +194,7 @@ fn processes(view: &View) -> String {
     first(parts.collect(), "; ")
 }
 
-/// What ran on the GPUs.
+/// The kernels on the GPUs.
 fn gpus(view: &View) -> Markup {
     html! {
         section aria-labelledby="gpus" {
@@ -275,8 +285,8 @@ fn evidence(parties: &Parties) -> Markup {
         section aria-labelledby="evidence" {
             h2 id="evidence" { "How it is known" }
             div.scroll tabindex="0" role="group" aria-label="Evidence" {
-                table {
-                    thead { tr { th scope="col" { "link" } th scope="col" { "evidence" } th scope="col" { "how sure" } } }
+                table.cards {
+                    thead { tr { th scope="col" { "link" } th scope="col" { "evidence" } th scope="col" { "proof" } } }
                     tbody {
                         @for edge in &parties.edges {
                             tr {
@@ -285,7 +295,7 @@ fn evidence(parties: &Parties) -> Markup {
                                     (edge.to.and_then(|to| parties.parties.get(to)).map_or("nobody".into(), |party| name(&party.name)))
                                 }
                                 td { (prose(&edge.evidence)) }
-                                td { (certainty_word(edge.certainty)) }
+                                td data-label="proof" { (edge.known_how) }
                             }
                         }
                     }
@@ -425,7 +435,7 @@ fn others(view: &View, parties: &Parties) -> Markup {
     }
 }
 
-/// All ranks of a job, in groups of those that do the same: the rare ones, among which to look, come first.
+/// All ranks of a job, grouped by their activity. The rare groups come first, because the cause is among them.
 fn ranks(job: &JobRanks) -> Markup {
     let of = job.size.map(|size| format!(" of {size}")).unwrap_or_default();
     let hidden = job.groups.get(MOST_GROUPS..).unwrap_or_default();
@@ -453,7 +463,7 @@ fn ranks(job: &JobRanks) -> Markup {
     }
 }
 
-/// How a verdict over a group of ranks looks.
+/// The appearance of a verdict over a group of ranks.
 fn wrong(verdict: Verdict) -> Option<&'static str> {
     (verdict.exit_code() != 0).then_some("error")
 }
@@ -533,15 +543,13 @@ mod tests {
     #[test]
     fn each_party_says_how_long_it_has_been_asleep() {
         let mut report = seed();
-        for (since, words) in
-            [(12_345, "waits since 12.3 s "), (300_000, "waits since 5 min "), (7_200_000, "waits since 2 h ")]
-        {
+        for (since, words) in [(12_345, "(12.3 s so far)"), (300_000, "(5 min so far)"), (7_200_000, "(2 h so far)")] {
             report.waits[0].since_ms = Some(since);
             let page = page(&with_scenes(report.clone())).into_string();
             assert!(page.contains(words), "{words}: {page}");
         }
         report.waits[0].since_ms = Some(999);
-        assert!(!page(&with_scenes(report)).into_string().contains("waits since"));
+        assert!(!page(&with_scenes(report)).into_string().contains("so far"));
     }
 
     #[test]

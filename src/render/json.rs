@@ -10,7 +10,7 @@ use crate::report::{Report, VERSION};
 
 /// Write `report`, indented, with a final newline.
 pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    // Of thousands of threads it is tens of megabytes: written as it comes.
+    // A report on thousands of threads has tens of megabytes, so it is written piece by piece.
     let mut out = BufWriter::with_capacity(64 << 10, out);
     let mut serializer = Serializer::with_formatter(&mut out, Visible(PrettyFormatter::new()));
     report.serialize(&mut serializer).map_err(io::Error::other)?;
@@ -130,7 +130,7 @@ mod tests {
         assert!(kind["enum"].is_null() && kind["const"].is_null(), "{kind}");
         let examples: Vec<&str> = kind["examples"].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
         assert_eq!(examples, crate::waits::kind_names());
-        // What a later version wrote is read, and is as unknown as anything.
+        // A kind of a later version is read, and is as unknown as any other.
         let mut report = seed();
         report.resources[0].kind = "lock_of_a_later_version".into();
         let mut bytes = Vec::new();

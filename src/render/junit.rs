@@ -27,7 +27,7 @@ pub(crate) enum TestOutcome {
     Failed,
     /// It was not run.
     Skipped,
-    /// What it needs failed.
+    /// A requirement of it failed.
     Error,
 }
 
@@ -47,7 +47,8 @@ pub(crate) struct TestResult {
 }
 
 impl TestResult {
-    /// Why in one line: what the runner says; else pytest marks the first line of an error; else the last line tells most.
+    /// Why in one line: what the runner says; else pytest marks the first line of an error; else the last line is the
+    /// best one.
     pub(crate) fn reason(&self) -> &str {
         let marked = || self.text.lines().find_map(|line| line.strip_prefix("E   ")).map(str::trim);
         let last = || self.text.lines().rev().find(|line| !line.trim().is_empty());
@@ -84,7 +85,7 @@ pub(crate) fn render(
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
     status
         .set_type(hung.kind.as_str())
-        .set_message(harmless(&hung.message, MOST_MESSAGE))
+        .set_message(harmless_line(&hung.message, MOST_MESSAGE))
         .set_description(harmless(&hung.text, MOST_TEXT));
     let mut case = named(&hung.name, hung.time, status);
     if !hung.attachments.is_empty() {
@@ -109,7 +110,7 @@ pub(crate) fn render_passed(
 ) -> io::Result<()> {
     let mut case = named(name, time, TestCaseStatus::success());
     for (name, value) in properties {
-        case.add_property((name.as_str(), harmless(value, MOST_MESSAGE).as_str()));
+        case.add_property((name.as_str(), harmless_line(value, MOST_MESSAGE).as_str()));
     }
     if !attachments.is_empty() {
         let lines = attachments.iter().map(|path| format!("[[ATTACHMENT|{}]]\n", escape(&path.display().to_string())));
@@ -122,6 +123,12 @@ pub(crate) fn render_passed(
     report.serialize(out).map_err(io::Error::other)
 }
 
+/// The same in an attribute, which is one line: parsers would make blanks of line breaks, and a log that shows the file would have
+/// lines that begin with what the target says.
+fn harmless_line(text: &str, most: usize) -> String {
+    escape(&cut(text, most))
+}
+
 /// XML cannot contain all that texts can, not even as a reference.
 fn harmless(text: &str, most: usize) -> String {
     escape_lines(&cut(text, most))
@@ -130,7 +137,9 @@ fn harmless(text: &str, most: usize) -> String {
 fn case_of(result: &TestResult) -> TestCase {
     let failed = |kind| {
         let mut status = TestCaseStatus::non_success(kind);
-        status.set_message(harmless(result.reason(), MOST_MESSAGE)).set_description(harmless(&result.text, MOST_TEXT));
+        status
+            .set_message(harmless_line(result.reason(), MOST_MESSAGE))
+            .set_description(harmless(&result.text, MOST_TEXT));
         status
     };
     let status = match result.outcome {
@@ -139,7 +148,7 @@ fn case_of(result: &TestResult) -> TestCase {
         TestOutcome::Error => failed(NonSuccessKind::Error),
         TestOutcome::Skipped => {
             let mut status = TestCaseStatus::skipped();
-            status.set_message(harmless(&result.text, MOST_MESSAGE));
+            status.set_message(harmless_line(&result.text, MOST_MESSAGE));
             status
         }
     };

@@ -1,7 +1,7 @@
 //! The report for tickets, pull requests and the summaries of CI systems: GitHub's Markdown.
 //!
-//! The verdict, the graph for Mermaid, what to change, and the text report folded away; below 64 KiB, since a comment on
-//! GitHub takes 65,536 characters. What does not fit is cut and said to be.
+//! The verdict, the graph for Mermaid, the advice, and the text report folded away. It stays below 64 KiB, since a
+//! comment on GitHub takes 65,536 characters. A text that does not fit is cut, and says so.
 
 use std::io;
 
@@ -59,7 +59,7 @@ fn prose(text: &str) -> String {
     escaped
 }
 
-/// At most so many bytes, with a word about what is missing.
+/// At most `most` bytes, with a note about the missing rest.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_string();

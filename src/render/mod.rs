@@ -2,15 +2,17 @@
 //!
 //! [`text`] and [`html`] are for people, [`json`] for programs, [`short`] for alerts, [`svg`], [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
 //! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
-//! it looks at no process and decides nothing that the report does not say.
+//! it samples no process and decides nothing that the report does not say.
 
 mod alike;
 mod dot;
 mod fold;
 pub(crate) mod github;
 mod groups;
+#[cfg(feature = "cli")]
 pub(crate) mod html;
 pub(crate) mod json;
+#[cfg(feature = "cli")]
 pub(crate) mod junit;
 mod layout;
 pub(crate) mod markdown;
@@ -20,6 +22,7 @@ mod picture;
 #[cfg(test)]
 mod pictures;
 mod places;
+mod sarif;
 pub(crate) mod short;
 pub(crate) mod svg;
 pub(crate) mod text;
@@ -28,9 +31,9 @@ mod view;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use crate::report::{Certainty, Report, Verdict};
+use crate::report::{Certainty, Proof, Report, Verdict};
 
-/// What a report can be written as.
+/// The formats of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
@@ -38,11 +41,12 @@ pub enum Format {
     Text,
     /// One line for alerts: verdict, code, places.
     Short,
-    /// The contract, version 1.1.
+    /// For programs; `lockscope schema` describes it.
     Json,
-    /// Graphviz, the cycle in red.
+    /// Graphviz: the graph, with the cycle in red.
     Dot,
-    /// For a browser: one file, without scripts and without network.
+    /// For a browser: one file, without scripts and without network. Needs the feature `cli`.
+    #[cfg(feature = "cli")]
     Html,
     /// The same graph as a picture.
     Svg,
@@ -50,19 +54,23 @@ pub enum Format {
     Mermaid,
     /// For tickets and pull requests: GitHub's Markdown.
     Markdown,
+    /// For code scanning and editors: SARIF 2.1.0. (Since 1.2.)
+    Sarif,
 }
 
 impl Format {
-    /// The format that a file's ending asks for: `.txt`, `.json`, `.dot` or `.gv`, `.mmd`, `.md`.
+    /// The format that a file's ending asks for: `.txt`, `.json`, `.dot` or `.gv`, `.html`, `.svg`, `.mmd`, `.md`, `.sarif`.
     pub fn from_path(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "txt" => Some(Format::Text),
             "json" => Some(Format::Json),
             "dot" | "gv" => Some(Format::Dot),
+            #[cfg(feature = "cli")]
             "html" | "htm" => Some(Format::Html),
             "svg" => Some(Format::Svg),
             "mmd" | "mermaid" => Some(Format::Mermaid),
             "md" | "markdown" => Some(Format::Markdown),
+            "sarif" => Some(Format::Sarif),
             _ => None,
         }
     }
@@ -78,15 +86,15 @@ pub struct Style {
     pub color: bool,
     /// Arrows beyond ASCII.
     pub unicode: bool,
-    /// The folder below which paths are told without it.
+    /// Paths below this folder are shown without it.
     pub working_directory: Option<PathBuf>,
-    /// Places are links, for terminals that follow such (OSC 8).
+    /// Places are links, for terminals that support them (OSC 8).
     pub links: bool,
-    /// How much to tell.
+    /// The detail of a text.
     pub detail: Detail,
 }
 
-/// How much a text tells. Its default is the least; then each field can be set.
+/// The detail of a text. Its default is the least; then each field can be set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Detail {
@@ -96,7 +104,7 @@ pub struct Detail {
     pub thread: Option<i32>,
     /// Native and Python stacks apart, as they were before merging.
     pub raw: bool,
-    /// How each thread that is told of was read.
+    /// The steps by which each shown thread was read.
     pub steps: bool,
 }
 
@@ -159,17 +167,19 @@ impl Style {
     }
 }
 
-/// Write `report` as `format`; `style` matters to text only.
+/// Write `report` as `format`; `style` matters to text, and its working directory to SARIF.
 pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
     match format {
         Format::Text => text::render(report, style, out),
         Format::Short => short::render(report, out),
         Format::Json => json::render(report, out),
         Format::Dot => dot::render(report, out),
+        #[cfg(feature = "cli")]
         Format::Html => html::render(report, out),
         Format::Svg => svg::render(report, out),
         Format::Mermaid => mermaid::render(report, out),
         Format::Markdown => markdown::render(report, out),
+        Format::Sarif => sarif::render(report, style, out),
     }
 }
 
@@ -191,7 +201,12 @@ pub(crate) fn headline(report: &Report) -> &str {
     }
 }
 
-/// What the main thread of the first process waits for, and on which line: `MainThread waits for Queue (empty)`, `/srv/app.py:14`.
+/// The place of each member in the program's own code: `/srv/app.py:14`.
+pub(crate) fn places_of_members(report: &Report) -> Vec<String> {
+    short::places(report)
+}
+
+/// The wait of the first process's main thread, and its line: `MainThread waits for Queue (empty)`, `/srv/app.py:14`.
 pub(crate) fn main_thread(report: &Report) -> Option<(String, Option<String>)> {
     let process = report.processes.first()?;
     let thread = process.threads.iter().find(|thread| thread.tid == process.pid)?;
@@ -203,7 +218,7 @@ pub(crate) fn main_thread(report: &Report) -> Option<(String, Option<String>)> {
     ))
 }
 
-/// At most so many characters: what is too much is left out before the end, where numbers stand.
+/// At most `most` characters. The cut is before the end, because the end has numbers.
 fn shortened(text: &str, most: usize) -> String {
     let count = text.chars().count();
     if count <= most {
@@ -212,6 +227,16 @@ fn shortened(text: &str, most: usize) -> String {
     let tail = (most / 3).min(24);
     let head: String = text.chars().take(most - tail - 1).collect();
     head + "…" + &text.chars().skip(count - tail).collect::<String>()
+}
+
+/// How a link is known: `recorded`, `by code`, `by absence`, `candidate`.
+fn known_how(certainty: Certainty, proof: Proof) -> &'static str {
+    match (certainty, proof) {
+        (Certainty::Candidate, _) => "candidate",
+        (_, Proof::Recorded) => "recorded",
+        (_, Proof::Code) => "by code",
+        (_, Proof::Absence) => "by absence",
+    }
 }
 
 /// How sure, in one word.

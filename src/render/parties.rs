@@ -1,16 +1,17 @@
-//! Who takes part: holds and waits of each party by number, and how each edge is known.
+//! The participants: holds and waits of each party by number, and the evidence for each edge.
 //!
 //! In: a [`View`]. Out: [`Parties`]: for a cycle its members; for a lost owner the waiters and what is known of the owner; else
 //! the threads of the first finding. Neither escapes nor lays out anything.
 
 use std::collections::HashMap;
 
+use super::known_how;
 use super::view::{Key, View, lost_owner};
-use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait, evidence};
+use crate::report::{Certainty, Edge, Gone, Hold, Proof, Severity, Wait, evidence};
 
 /// Parties of a report without a cycle.
 const MOST: usize = 10;
-/// Members of a cycle that are told one by one.
+/// At most this many members of a cycle are listed one by one.
 const MEMBERS: usize = 16;
 
 /// `holds X in CALL` or `waits for X in CALL`.
@@ -31,16 +32,17 @@ pub(super) struct EdgeLine {
     pub(super) from: usize,
     pub(super) to: Option<usize>,
     pub(super) evidence: String,
-    pub(super) certainty: Certainty,
+    /// In a word or two.
+    pub(super) known_how: &'static str,
 }
 
 /// The numbered parties and the edges between them.
 pub(super) struct Parties<'a> {
     pub(super) parties: Vec<Party<'a>>,
     pub(super) edges: Vec<EdgeLine>,
-    /// What is said of those who are not told one by one.
+    /// The sentence about members that are not listed one by one.
     more: Option<String>,
-    /// Threads that take part, told or not.
+    /// Participating threads, listed or not.
     members: Vec<Key<'a>>,
 }
 
@@ -74,12 +76,12 @@ impl<'a> Parties<'a> {
         self.parties.is_empty()
     }
 
-    /// All threads that take part, also those that are not told one by one, and the members of other cycles.
+    /// All participating threads, also those that are not listed one by one, and the members of other cycles.
     pub(super) fn members(&self) -> impl Iterator<Item = Key<'a>> {
         self.members.iter().copied()
     }
 
-    /// Threads among the parties that are told one by one.
+    /// Threads among the listed parties.
     pub(super) fn told(&self) -> impl Iterator<Item = Key<'a>> {
         self.parties.iter().filter_map(|party| party.thread)
     }
@@ -93,7 +95,7 @@ impl<'a> Parties<'a> {
         let told = if edges.len() > MEMBERS + 1 { MEMBERS } else { edges.len() };
         self.more = match edges.len() - told {
             0 => None,
-            // One more takes no more room than the words for it, so that there are two at least.
+            // One more member takes no more room than this sentence, so the sentence is about two at least.
             count => Some(format!(
                 "and {count} more members of the cycle: each waits for what the next one has, and the last one for what 1 has"
             )),
@@ -232,6 +234,9 @@ fn hold_of<'a>(view: &View<'a>, edge: &Edge) -> Option<&'a Hold> {
 
 fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&Hold>) -> EdgeLine {
     let evidence = evidence(wait, hold);
-    let sure = [wait.map(|wait| wait.certainty), hold.map(|hold| hold.certainty)];
-    EdgeLine { from, to, evidence, certainty: sure.into_iter().flatten().min().unwrap_or(Certainty::Candidate) }
+    let wait = wait.map(|wait| (wait.certainty, wait.proof));
+    let hold = hold.map(|hold| (hold.certainty, hold.proof));
+    // The weaker of the two.
+    let (certainty, proof) = wait.into_iter().chain(hold).min().unwrap_or((Certainty::Candidate, Proof::Absence));
+    EdgeLine { from, to, evidence, known_how: known_how(certainty, proof) }
 }

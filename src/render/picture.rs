@@ -1,12 +1,12 @@
 //! The wait-for graph as nodes and links, for the renderers that draw it.
 //!
-//! In: a [`Report`]. Out: a [`Picture`]: what there is, what it is called, what is red. Threads that neither wait nor hold
-//! are left out. Neither escapes nor lays out anything.
+//! In: a [`Report`]. Out: a [`Picture`]: the nodes, their names, and the red ones. Threads that neither wait nor hold
+//! are left out. This module neither escapes nor lays out anything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::view::{NO_BREAK, View, lost_owner};
-use crate::report::{Certainty, Hold, Report};
+use crate::report::{Certainty, Hold, Report, base_name};
 use crate::waits::kinds::{Holding, Kind};
 
 /// The graph of a report.
@@ -14,13 +14,13 @@ use crate::waits::kinds::{Holding, Kind};
 pub(super) struct Picture {
     /// One for each process.
     pub(super) clusters: Vec<Cluster>,
-    /// What stands between processes; nothing, where the report has one process only.
+    /// Resources between processes; empty if the report has one process only.
     pub(super) between: Vec<Node>,
-    /// The report has several processes, so that it matters what is whose.
+    /// The report has several processes, so that it matters which process a node belongs to.
     pub(super) framed: bool,
     /// Waits and holds.
     pub(super) links: Vec<Link>,
-    /// The threads that the first finding tells of.
+    /// The threads of the first finding.
     told: HashSet<String>,
 }
 
@@ -37,21 +37,21 @@ pub(super) struct Cluster {
 pub(super) struct Node {
     pub(super) id: String,
     pub(super) label: String,
-    /// What many like it are called together.
+    /// The common name of many things like it.
     pub(super) general: String,
     pub(super) shape: Shape,
     /// Part of a cycle.
     pub(super) red: bool,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Who waits and holds: a thread, or any thread of a process.
+    /// A waiter and holder: a thread, or any thread of a process.
     Thread,
-    /// What is held inside of a process: a lock, a queue, a task.
+    /// A resource inside of a process: a lock, a queue, a task.
     Resource,
-    /// What leads out of the process: a pipe, a child, the GPU, the time.
+    /// A resource that leads out of the process: a pipe, a child, the GPU, the time.
     Outside,
     /// Any thread of a process that has several.
     Process,
@@ -64,7 +64,7 @@ pub(super) struct Link {
     pub(super) to: String,
     /// `read`, `write`; often empty.
     pub(super) label: String,
-    /// What stands beside it: "waits :14", "held by".
+    /// The text beside it: "waits at a.py:14", "held by".
     pub(super) words: String,
     pub(super) certainty: Certainty,
     pub(super) evidence: String,
@@ -99,7 +99,7 @@ impl Picture {
                 threads.entry(&wait.process).or_default().insert(waiter.clone(), thread);
             }
             let words = match view.wait_line(wait) {
-                Some(line) => format!("waits :{line}"),
+                Some(line) => format!("waits at {line}"),
                 None => "waits".to_owned(),
             };
             link(&waiter, &wait.resource, wait.certainty, wait.mode.as_deref(), &wait.evidence, words);
@@ -116,7 +116,7 @@ impl Picture {
             }
             let holds = view.resource(&hold.resource).is_none_or(|one| one.properties().holding == Holding::Holds);
             let words = match (&hold.taken, holds) {
-                (Some(taken), true) => format!("held by :{}", taken.line),
+                (Some(taken), true) => format!("held since {}:{}", base_name(&taken.file), taken.line),
                 (None, true) => "held by".to_owned(),
                 _ => String::new(),
             };
@@ -168,8 +168,9 @@ impl Picture {
         self.clusters.iter().flat_map(|cluster| &cluster.nodes).chain(&self.between)
     }
 
-    /// What a picture can show: the cycles and what leads to them; without a cycle, the waits that a finding tells of with all that
-    /// hangs on them; without a finding, whatever is held; else the waits. No more than `most` links, and how many of these are left out.
+    /// The part that a picture can show: the cycles and everything that leads to them. Without a cycle, the waits of a
+    /// finding with everything that hangs on them. Without a finding, all holds; else the waits. Returns at most `most`
+    /// links, and how many were left out.
     pub(super) fn reduced(mut self, most: usize) -> (Picture, usize) {
         let holders = self.nodes().filter(|node| matches!(node.shape, Shape::Thread | Shape::Process));
         let threads: HashSet<String> = holders.map(|node| node.id.clone()).collect();
@@ -276,7 +277,7 @@ impl Red {
             red.links.insert((edge.resource.clone(), holder.clone()));
             red.nodes.extend([waiter, edge.resource.clone(), holder]);
         }
-        // Without a cycle what hangs for good is who waits for an owner that is gone.
+        // Without a cycle, the permanent hang is that of the waiters for an owner that is gone.
         let lost = report.holds.iter().filter(|hold| hold.gone.is_some() && report.cycles.is_empty());
         for hold in lost {
             let holder = names.holder(hold);
@@ -316,7 +317,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The node of a holder. One that is gone is nobody who is there, though its process may have one thread only.
+    /// The node of a holder. A holder that is gone is none of the nodes, even if its process has one thread only.
     fn holder(&self, hold: &Hold) -> String {
         match hold.gone {
             Some(_) => format!("{}_gone_{}", hold.process, hold.tid.unwrap_or_default()),
@@ -324,7 +325,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What a thread, or a whole process, is called inside of its process, and what it is.
+    /// The name of a thread, or of a whole process, inside of its process, and its shape.
     fn thread(&self, view: &View, process: &str, tid: Option<i32>) -> (String, Shape) {
         match tid.or(self.only.get(process).copied()) {
             Some(tid) => {

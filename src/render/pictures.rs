@@ -12,7 +12,8 @@ fn hostile() -> String {
     odd.repeat((64 << 10) / odd.len())
 }
 
-/// Threads in a ring, each of which has a lock that the one before it waits for: so many a process.
+/// Threads in a ring: each has a lock that the one before it waits for. `a_process` is the number of threads in a
+/// process.
 fn ring(count: usize, a_process: usize) -> Report {
     let model = seed();
     let (thread, resource) = (&model.processes[0].threads[0], &model.resources[0]);
@@ -50,6 +51,7 @@ fn ring(count: usize, a_process: usize) -> Report {
         holder_process: process((number + 1) % count),
         holder: Some(tid((number + 1) % count)),
         holder_resource: None,
+        proof: crate::report::Proof::Recorded,
     });
     report.cycles.push(Cycle { certainty: crate::report::Certainty::Exact, edges: edges.collect() });
     report

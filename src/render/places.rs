@@ -1,16 +1,16 @@
 //! Places of source as a reader can go there: short where they are read, whole where they are followed.
 //!
-//! In: a [`ScenePlace`] and a [`Style`]. Out: `orders/service.py:14`, and the address that a terminal can open. Nothing is looked up.
+//! In: a [`ParticipantPlace`] and a [`Style`]. Out: `orders/service.py:14`, and the address that a terminal can open. Nothing is looked up.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use super::Style;
 use super::view::keep_together;
-use crate::report::{ScenePlace, installed, short_word};
+use crate::report::{ParticipantPlace, installed, short_word};
 
-/// `orders/service.py:14`: below the working directory, or of what is installed, the rest of the path.
-pub(super) fn shown(place: &ScenePlace, style: &Style) -> Option<String> {
+/// `orders/service.py:14`: the path below the working directory, or the rest of an installed file's path.
+pub(super) fn shown(place: &ParticipantPlace, style: &Style) -> Option<String> {
     let file = place.file.as_deref()?;
     let below = style.working_directory.as_deref().and_then(|folder| Path::new(file).strip_prefix(folder).ok());
     let short =
@@ -19,8 +19,8 @@ pub(super) fn shown(place: &ScenePlace, style: &Style) -> Option<String> {
     Some(keep_together(&place.line.map_or_else(|| short.to_string(), |line| format!("{short}:{line}"))))
 }
 
-/// `file://host/srv/orders/service.py`, where terminals are said to follow such.
-pub(super) fn address(place: &ScenePlace, style: &Style) -> Option<String> {
+/// `file://host/srv/orders/service.py`, if the terminal follows links.
+pub(super) fn address(place: &ParticipantPlace, style: &Style) -> Option<String> {
     let file = place.file.as_deref().filter(|file| style.links && file.starts_with('/'))?;
     let mut address = "file://".to_owned();
     for byte in file.bytes() {
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn places_are_short_where_they_are_read_and_whole_where_they_are_followed() {
-        let place = |file: &str| ScenePlace {
+        let place = |file: &str| ParticipantPlace {
             file: Some(file.to_owned()),
             line: Some(14),
             function: None,

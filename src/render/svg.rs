@@ -2,8 +2,8 @@
 //! of several processes each has a frame.
 //!
 //! In: a [`Report`]. Out: an SVG that needs nothing else: no script, no font, no network. `layout` decides where things stand;
-//! what they look like is written here, since colours follow the reader's light or dark scheme, and each thing has a title
-//! with its evidence. Exact links are drawn through, inferred ones dashed, candidates dotted.
+//! what they look like is written here, as attributes that each viewer knows; browsers follow the reader's dark scheme by a style beside.
+//! Each thing has a title with its evidence. Exact links are drawn through, inferred ones dashed, candidates dotted.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use std::io;
 use super::layout::{self, End, Item, Placement, Plan, Point, Rect};
 use super::picture::{Cluster, Link, Node, Picture, Shape};
 use super::{certainty_word, escape, shortened};
-use crate::report::Report;
+use crate::report::{Certainty, Report};
 
 /// More links than these are no picture any more.
 const MOST_LINKS: usize = 60;
@@ -29,7 +29,17 @@ const TITLE: f64 = 26.0;
 /// Around the picture.
 const MARGIN: f64 = 16.0;
 
-/// How the picture looks: the HTML report takes it over for its own.
+/// Colours: words, paper, lines, what is wrong, its paper, and what is no thread.
+const INK: &str = "#1f2328";
+const PAPER: &str = "#ffffff";
+const QUIET: &str = "#59636e";
+const BAD: &str = "#c01a24";
+const BAD_PAPER: &str = "#fff0ee";
+const THING: &str = "#f0f3f6";
+/// Text in the middle of a place: viewers differ in what they know of base lines.
+const MIDDLE: &str = "text-anchor=\"middle\" dy=\"0.35em\"";
+
+/// How the picture looks in a browser with a dark scheme, and in a page: the HTML report takes it over for its own.
 pub(super) const STYLE: &str = include_str!("graph.css");
 
 /// Write `report` as a picture of its own.
@@ -54,7 +64,8 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     let _ = writeln!(
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"graph\" role=\"img\" viewBox=\"{:.1} {:.1} {wide} {high}\" \
-         width=\"{wide}\" height=\"{high}\"><title>{}</title>",
+         width=\"{wide}\" height=\"{high}\" font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" \
+         font-size=\"13\"><title>{}</title>",
         all.left - MARGIN,
         all.top - MARGIN,
         markup(&cut(&report.summary))
@@ -62,11 +73,17 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     if with_style {
         let _ = writeln!(text, "<style>{STYLE}</style>");
     }
-    for class in ["end", "end-cycle"] {
+    let _ = writeln!(
+        text,
+        "<rect class=\"paper\" x=\"{:.1}\" y=\"{:.1}\" width=\"{wide}\" height=\"{high}\" fill=\"{PAPER}\"/>",
+        all.left - MARGIN,
+        all.top - MARGIN
+    );
+    for (class, color) in [("end", QUIET), ("end-cycle", BAD)] {
         let _ = writeln!(
             text,
             "<defs><marker id=\"{class}\" class=\"{class}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"13\" \
-             markerHeight=\"13\" markerUnits=\"userSpaceOnUse\" orient=\"auto-start-reverse\"><path d=\"M0 0 10 5 0 10z\"/></marker></defs>"
+             markerHeight=\"13\" markerUnits=\"userSpaceOnUse\" orient=\"auto-start-reverse\"><path d=\"M0 0 10 5 0 10z\" fill=\"{color}\"/></marker></defs>"
         );
     }
     for (cluster, frame) in picture.clusters.iter().zip(&placed.frames) {
@@ -89,7 +106,7 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     if left_out > 0 {
         let _ = writeln!(
             text,
-            "<text class=\"note\" x=\"{:.1}\" y=\"{:.1}\">{left_out} more waits and holds are not drawn</text>",
+            "<text class=\"note\" x=\"{:.1}\" y=\"{:.1}\" fill=\"{QUIET}\" dy=\"0.35em\">{left_out} more waits and holds are not drawn</text>",
             all.left,
             all.bottom + MARGIN + LINE_HEIGHT / 2.0
         );
@@ -100,12 +117,14 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
 
 fn draw_frame(text: &mut String, cluster: &Cluster, place: Rect) {
     let whole = cluster.nodes.iter().find(|node| node.shape == Shape::Process);
-    let cycle = if whole.is_some_and(|node| node.red) { " cycle" } else { "" };
+    let (cycle, color, thick) =
+        if whole.is_some_and(|node| node.red) { (" cycle", BAD, "2") } else { ("", QUIET, "1") };
     let label = whole.map_or(&cluster.label, |node| &node.label);
     let _ = writeln!(
         text,
-        "<g class=\"frame{cycle}\"><title>{}</title><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"6\"/>\
-         <text x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
+        "<g class=\"frame{cycle}\"><title>{}</title><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"6\" \
+         fill=\"none\" stroke=\"{color}\" stroke-width=\"{thick}\"/>\
+         <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{INK}\" font-weight=\"700\" dy=\"0.35em\">{}</text></g>",
         markup(&cut(label)),
         place.left,
         place.top,
@@ -120,6 +139,12 @@ fn draw_frame(text: &mut String, cluster: &Cluster, place: Rect) {
 fn draw_link(text: &mut String, link: &Link, path: &[Point]) {
     let sure = certainty_word(link.certainty);
     let (cycle, end) = if link.red { (" cycle", "end-cycle") } else { ("", "end") };
+    let (color, thick) = if link.red { (BAD, "3") } else { (QUIET, "1.5") };
+    let dashes = match link.certainty {
+        Certainty::Exact => "",
+        Certainty::Inferred => " stroke-dasharray=\"9 5\"",
+        Certainty::Candidate => " stroke-dasharray=\"2 5\"",
+    };
     let mode = if link.label.is_empty() { String::new() } else { format!("{}, ", link.label) };
     let mut curve = String::new();
     for (number, point) in path.iter().enumerate() {
@@ -132,7 +157,7 @@ fn draw_link(text: &mut String, link: &Link, path: &[Point]) {
     }
     let _ = writeln!(
         text,
-        "<path class=\"link {sure}{cycle}\" d=\"{curve}\" marker-end=\"url(#{end})\"><title>{}</title></path>",
+        "<path class=\"link {sure}{cycle}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{thick}\"{dashes} d=\"{curve}\" marker-end=\"url(#{end})\"><title>{}</title></path>",
         markup(&cut(&format!("{mode}{sure}: {}", link.evidence)))
     );
 }
@@ -175,10 +200,11 @@ fn draw_words(text: &mut String, link: &Link, path: &[Point], all: Rect, taken: 
     });
     if let Some((point, room)) = free {
         taken.push(room);
-        let cycle = if link.red { " cycle" } else { "" };
+        let (cycle, color) = if link.red { (" cycle", BAD) } else { ("", QUIET) };
         let _ = writeln!(
             text,
-            "<text class=\"words{cycle}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            "<text class=\"words{cycle}\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\" fill=\"{color}\" stroke=\"{PAPER}\" \
+             stroke-width=\"3\" paint-order=\"stroke\" {MIDDLE}>{}</text>",
             point.x,
             point.y,
             markup(&link.words)
@@ -193,14 +219,20 @@ fn draw_node(text: &mut String, node: &Node, place: Rect) {
         Shape::Resource => "resource",
         Shape::Outside => "outside",
     };
-    let cycle = if node.red { " cycle" } else { "" };
+    let (cycle, color, thick) = if node.red { (" cycle", BAD, "3") } else { ("", QUIET, "1.5") };
+    let fill = match (node.red, node.shape) {
+        (true, _) => BAD_PAPER,
+        (false, Shape::Resource | Shape::Outside) => THING,
+        (false, Shape::Thread | Shape::Process) => PAPER,
+    };
+    let look = format!("fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"{thick}\"");
     let _ = writeln!(text, "<g class=\"node {class}{cycle}\"><title>{}</title>", markup(&cut(&node.label)));
     let _ = match node.shape {
         Shape::Outside => {
             let slant = height / 3.0;
             writeln!(
                 text,
-                "<path d=\"M{:.1} {y:.1}H{:.1}L{:.1} {:.1}L{:.1} {:.1}H{:.1}L{x:.1} {:.1}z\"/>",
+                "<path d=\"M{:.1} {y:.1}H{:.1}L{:.1} {:.1}L{:.1} {:.1}H{:.1}L{x:.1} {:.1}z\" {look}/>",
                 x + slant,
                 x + width - slant,
                 x + width,
@@ -215,7 +247,7 @@ fn draw_node(text: &mut String, node: &Node, place: Rect) {
             let round = if shape == Shape::Resource { height / 2.0 } else { 3.0 };
             writeln!(
                 text,
-                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{round:.1}\"/>"
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{round:.1}\" {look}/>"
             )
         }
     };
@@ -223,7 +255,7 @@ fn draw_node(text: &mut String, node: &Node, place: Rect) {
     let first = y + height / 2.0 - (lines.len() as f64 - 1.0) * LINE_HEIGHT / 2.0;
     for (number, line) in lines.iter().enumerate() {
         let (x, y) = (x + width / 2.0, first + number as f64 * LINE_HEIGHT);
-        let _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", markup(line));
+        let _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{INK}\" {MIDDLE}>{}</text>", markup(line));
     }
     text.push_str("</g>\n");
 }
@@ -233,14 +265,14 @@ fn title(label: &str) -> String {
     shortened(&escape(label), LINE)
 }
 
-/// What a title of a node or link shows of a text.
+/// The part of a text that a title of a node or link shows.
 fn cut(text: &str) -> String {
     shortened(text, 600)
 }
 
 /// A label in lines that fit.
 fn lines(label: &str) -> Vec<String> {
-    // Of a longer one the end stays, where a thread has its number.
+    // A longer label keeps its end, where a thread has its number.
     let label = shortened(&escape(label), LINE * (MOST_LINES - 1));
     let mut lines: Vec<String> = textwrap::wrap(&label, textwrap::Options::new(LINE).break_words(true))
         .iter()
@@ -261,7 +293,7 @@ fn markup(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// What the layout needs to know of a picture.
+/// The layout's input for a picture.
 fn plan(picture: &Picture) -> Plan {
     let mut plan = Plan::default();
     let mut ends = HashMap::new();
@@ -320,6 +352,16 @@ mod tests {
         assert_eq!(text.matches("class=\"link exact cycle\"").count(), 4, "{text}");
         assert!(text.contains("MainThread (533)") && text.contains("__cur_writer"), "{text}");
         assert!(graph(&empty(), true).contains("</svg>"));
+    }
+
+    #[test]
+    fn each_colour_is_an_attribute() {
+        let text = graph(&seed(), true);
+        assert!(!text.contains("var("), "{text}");
+        let drawn = text.lines().filter(|line| ["<rect", "<text", "<path"].iter().any(|tag| line.contains(tag)));
+        for line in drawn {
+            assert!(line.contains(" fill=\""), "{line}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Names for the things of a report: threads, resources, calls.
 //!
-//! In: a [`Report`]. Out: short strings, neither escaped nor wrapped; spaces that must not become line breaks are
-//! no-break spaces. Lays nothing out, and decides nothing: which call to read and who waits because of whom come with the report.
+//! In: a [`Report`]. Out: short strings, neither escaped nor wrapped. Spaces that must not become line breaks are
+//! no-break spaces. This module lays nothing out, and decides nothing: the report has the call sites and the victims.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::report::{
 use crate::waits::kinds::{Holding, World};
 use crate::waits::label::Called;
 
-/// Longest name of a thread or process that is told, in characters.
+/// The longest name of a thread or process that is shown, in characters.
 const LONGEST_NAME: usize = 64;
 
 /// Stands for a space inside a name until the lines are broken.
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         self.holds.get(resource).map_or(&[], Vec::as_slice)
     }
 
-    /// What a thread holds.
+    /// The holds of a thread.
     pub(super) fn holds_by<'b>(&'b self, process: &'b str, tid: i32) -> impl Iterator<Item = &'a Hold> + use<'a, 'b> {
         self.held.get(&(process, tid)).into_iter().flatten().copied()
     }
@@ -107,7 +107,7 @@ impl<'a> View<'a> {
         tid.map_or_else(|| self.process_name(process), |tid| self.thread_name(process, tid))
     }
 
-    /// Who holds something; one that is gone is nobody of its process.
+    /// The name of a holder. A holder that is gone is no thread of its process.
     pub(super) fn holder_name(&self, hold: &Hold) -> String {
         if hold.gone.is_some() { lost_owner(hold) } else { self.party_name(&hold.process, hold.tid) }
     }
@@ -138,7 +138,7 @@ impl<'a> View<'a> {
         self.called(id).to_string()
     }
 
-    /// The same without the address of what has a name.
+    /// The same, without the address if it has a name.
     pub(super) fn short_name(&self, id: &str) -> String {
         self.resource(id).map_or_else(|| self.resource_name(id), |resource| resource.called_shortly().to_string())
     }
@@ -174,7 +174,7 @@ impl<'a> View<'a> {
         statement
     }
 
-    /// What somebody is to a resource that he is said to have: "holds the GIL", "runs in child process 12".
+    /// A holder's relation to a resource: "holds the GIL", "runs in child process 12".
     pub(super) fn held(&self, id: &str) -> String {
         let holding = self.resource(id).map_or(Holding::Holds, |resource| resource.properties().holding);
         holding.held(&self.called(id))
@@ -209,15 +209,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The line of the program at which a thread waits.
-    pub(super) fn wait_line(&self, wait: &Wait) -> Option<u32> {
+    /// The line of the program at which a thread waits: `train.py:56`.
+    pub(super) fn wait_line(&self, wait: &Wait) -> Option<String> {
+        let named = |file: &str, line: u32| format!("{}:{line}", base_name(file));
         if let Some(place) = &wait.place {
-            return Some(place.line);
+            return Some(named(&place.file, place.line));
         }
         let thread = self.thread(&wait.process, wait.tid?)?;
         let sites = [wait.at.call, wait.at.caller].into_iter().flatten();
         let mut frames = sites.filter_map(|index| thread.frames.get(index));
-        frames.find(|frame| frame.belongs_to.is_none() && frame.line.is_some())?.line
+        let frame = frames.find(|frame| frame.belongs_to.is_none() && frame.line.is_some())?;
+        Some(named(frame.file.as_deref()?, frame.line?))
     }
 
     /// The call that took what is held.
@@ -230,12 +232,12 @@ impl<'a> View<'a> {
         kind.is_some_and(|kind| kind.world == World::EventLoop && !kind.is_lock())
     }
 
-    /// What a thread waits for, or its state.
+    /// The wait of a thread, or its state.
     pub(super) fn doing(&self, process: &str, thread: &Thread) -> String {
         self.doing_as(process, thread, |wait| self.wait_statement(wait) + &self.held_by(wait))
     }
 
-    /// Who has the lock that a thread waits for: ", held by orders (12)".
+    /// The holder of the lock that a thread waits for: ", held by orders (12)".
     pub(super) fn holder_of(&self, process: &str, thread: &Thread) -> String {
         match self.waits_of(process, thread.tid) {
             [wait] => self.held_by(wait),
@@ -260,7 +262,7 @@ impl<'a> View<'a> {
         self.doing_as(process, thread, |wait| self.wait_statement_in_general(wait))
     }
 
-    /// The same without the address of what has a name.
+    /// The same, without the address if the resource has a name.
     pub(super) fn doing_shortly(&self, process: &str, thread: &Thread) -> String {
         self.doing_as(process, thread, |wait| self.statement(wait, "waits", &self.short_name(&wait.resource)))
     }
@@ -315,7 +317,7 @@ impl<'a> View<'a> {
         processes.flat_map(|process| process.threads.iter().map(move |thread| (process.id.as_str(), thread)))
     }
 
-    /// Where a thread is of which no wait is known.
+    /// The place of a thread without a known wait.
     pub(super) fn where_is(&self, thread: &Thread) -> Option<String> {
         self.call(thread, &thread.at)
     }
@@ -331,7 +333,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Threads that cannot go on because of what is wrong.
+    /// Threads that cannot go on because of the incidents.
     pub(super) fn victims(&self) -> HashSet<Key<'a>> {
         self.report.victims.iter().map(|one| (one.process.as_str(), one.tid)).collect()
     }

@@ -1,4 +1,4 @@
-//! A report in which nothing is said yet.
+//! An empty report.
 //!
 //! In: where its facts come from, and the verdict. Out: a [`Report`] that its makers fill.
 
@@ -17,6 +17,7 @@ impl Report {
             summary: String::new(),
             sentence: String::new(),
             scenes: Vec::new(),
+            foremost: Vec::new(),
             processes: Vec::new(),
             resources: Vec::new(),
             waits: Vec::new(),
@@ -24,6 +25,7 @@ impl Report {
             cycles: Vec::new(),
             victims: Vec::new(),
             findings: Vec::new(),
+            made_to_happen: None,
             gaps: Vec::new(),
             job: None,
             nccl_ras: Vec::new(),

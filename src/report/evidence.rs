@@ -4,15 +4,15 @@
 
 use super::{Hold, Wait};
 
-/// Waits of less than this many milliseconds are not told of.
+/// Waits shorter than this many milliseconds are not reported.
 const A_WHILE: u64 = 1000;
 
-/// What shows that somebody waits, and that somebody has what is waited for.
+/// The evidence for a wait, and for the hold that it waits for.
 pub(crate) fn evidence(wait: Option<&Wait>, hold: Option<&Hold>) -> String {
     let mut told: Vec<&str> = Vec::new();
     let said = wait.iter().flat_map(|wait| &wait.evidence).chain(hold.iter().flat_map(|hold| &hold.evidence));
     for sentence in said {
-        // What another sentence says as well, as its beginning, is said once: the longer way.
+        // If one sentence begins with the whole of another, only the longer one is kept.
         if let Some(shorter) = told.iter_mut().find(|known| sentence.starts_with(**known)) {
             *shorter = sentence;
         } else if !told.iter().any(|known| known.starts_with(sentence.as_str())) {

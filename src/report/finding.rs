@@ -1,4 +1,4 @@
-//! What was recognised, how grave it is and who takes part.
+//! A recognised situation: its severity and its participants.
 //!
 //! In: nothing. Out: types of the report.
 
@@ -6,17 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::waits::model::Certainty;
+use crate::waits::proof::Proof;
 
-/// How grave a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Severity {
-    /// It hangs because of this.
+    /// The process hangs because of this.
     Error,
-    /// It may hang or stall because of this.
+    /// The process may hang or stall because of this.
     Warning,
-    /// Good to know.
+    /// For information.
     Note,
 }
 
@@ -31,12 +32,12 @@ impl Severity {
     }
 }
 
-/// Whether a finding is about what was seen to happen. What says nothing is.
+/// Whether a finding is about something that happened. A finding without a class is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FindingClass {
-    /// It did not happen, and could.
+    /// It did not happen, but could.
     Possible,
 }
 
@@ -44,34 +45,37 @@ pub enum FindingClass {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Its name in the contract.
+    /// Its code in the contract.
     pub code: String,
-    /// How grave.
+    /// Its severity.
     pub severity: Severity,
-    /// `possible`: it did not happen, and could. (Since 1.1.)
+    /// `possible`: it did not happen, but could. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<FindingClass>,
     /// A headline.
     pub title: String,
-    /// What happens, in sentences.
+    /// The events, in sentences.
     pub message: String,
-    /// How sure: `exact` only where all of its premises were read.
+    /// Its certainty: `exact` only if all of its premises were read.
     #[serde(default = "not_said")]
     pub certainty: Certainty,
-    /// Threads that take part.
+    /// Its proof: the weakest of its premises. (Since 1.2.)
+    #[serde(default = "Proof::unstated")]
+    pub proof: Proof,
+    /// Participating threads.
     pub threads: Vec<ThreadReference>,
-    /// Resources that take part.
+    /// Participating resources.
     pub resources: Vec<String>,
-    /// Of a wait without end: what could have ended it, and why that cannot.
+    /// For a wait without end: everything that could have ended it, and why it cannot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ruled_out: Vec<String>,
-    /// What to change.
+    /// The recommended changes.
     pub help: Vec<String>,
-    /// Public reports of the same.
+    /// Public reports of the same problem.
     pub references: Vec<String>,
 }
 
-/// For a finding of version 1.0, which says nothing of it.
+/// The proof of a finding of version 1.0, which has no field for it.
 fn not_said() -> Certainty {
     Certainty::Inferred
 }

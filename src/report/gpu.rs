@@ -1,4 +1,4 @@
-//! What ran on the GPUs of a process, as the report has it.
+//! Kernels and launches on the GPUs of a process, as data of the report.
 //!
 //! Plain data; the words are those of NVIDIA's driver and its documentation.
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::NcclCommunicator;
 
-/// A GPU that a process used, by a core of it.
+/// A GPU that a process used, from a core of it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Gpu {
-    /// CUDA's number of it in the process.
+    /// CUDA's number for it in the process.
     pub device: u32,
     /// `NVIDIA H100 80GB HBM3`.
     pub name: String,
@@ -25,7 +25,7 @@ pub struct Gpu {
     pub driver: Option<String>,
     /// The file.
     pub core: String,
-    /// Kernels that had begun and not ended. One that has yet to begin is not known.
+    /// Kernels that had begun and not ended. Kernels that had not begun are unknown.
     pub kernels: Vec<GpuKernel>,
     /// Errors of kernels.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct Gpu {
 pub struct GpuKernel {
     /// Its name for people, without parameters.
     pub name: String,
-    /// As it stands in the file.
+    /// Its name in the file.
     pub symbol: String,
     /// The driver's number of the launch.
     pub launch: u64,
@@ -52,7 +52,7 @@ pub struct GpuKernel {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Blocks of a cluster; zeros where it has none.
+    /// Blocks of a cluster; zeros if it has none.
     pub cluster: [u32; 3],
     /// Its arguments, as words of eight bytes.
     pub arguments: Vec<String>,
@@ -65,7 +65,7 @@ pub struct GpuKernel {
     pub warps: usize,
     /// Threads.
     pub threads: usize,
-    /// Where they were, most threads first.
+    /// Their places, the one with most threads first.
     pub places: Vec<GpuPlace>,
 }
 
@@ -73,7 +73,7 @@ pub struct GpuKernel {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct GpuCollective {
-    /// `AllReduce`, `SendRecv`; null where the kernel serves several.
+    /// `AllReduce`, `SendRecv`; null if the kernel serves several.
     pub operation: Option<String>,
     /// `Sum`.
     pub reduction: Option<String>,
@@ -89,10 +89,10 @@ pub struct GpuCollective {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct GpuPlace {
-    /// The function of the code, where it is not the kernel itself.
+    /// The function of the code, if it is not the kernel itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Source lines, the innermost inlined call first; empty where the code was compiled without.
+    /// Source lines, the innermost inlined call first; empty if the code was compiled without them.
     pub lines: Vec<GpuLine>,
     /// Calls that led there, the innermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,7 +107,7 @@ pub struct GpuPlace {
     pub threads: usize,
     /// Block of one of them.
     pub example_block: [u32; 3],
-    /// Its place in the block.
+    /// Its index in the block.
     pub example_thread: [u32; 3],
 }
 
@@ -115,9 +115,9 @@ pub struct GpuPlace {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct GpuLine {
-    /// The function, where it was inlined or called.
+    /// The function, if it was inlined or called.
     pub function: Option<String>,
-    /// The file as the compiler noted it.
+    /// The file, as the compiler noted it.
     pub file: String,
     /// The line.
     pub line: u64,
@@ -129,13 +129,13 @@ pub struct GpuLine {
 pub struct GpuError {
     /// `illegal address`.
     pub what: String,
-    /// The kernel, where it is known.
+    /// The kernel, if known.
     pub kernel: Option<String>,
     /// The instruction.
     pub address: Option<String>,
     /// Its source lines, the innermost first.
     pub lines: Vec<GpuLine>,
-    /// How many threads it struck; 0 where only the multiprocessor tells.
+    /// The number of affected threads; 0 if only the multiprocessor reports the error.
     pub threads: usize,
 }
 
@@ -147,7 +147,7 @@ impl GpuLine {
 }
 
 impl GpuPlace {
-    /// The line that a person should read: the outermost one, which is the kernel's own, and what was inlined there.
+    /// The line for people: the outermost one, which is the kernel's own, and the lines inlined there.
     pub fn told(&self) -> String {
         let Some((own, inlined)) = self.lines.split_last() else {
             let address = self.addresses.first().map(String::as_str).unwrap_or_default();
@@ -179,11 +179,11 @@ impl GpuKernel {
     }
 }
 
-/// An answer of NCCL's RAS: who has launched which operations, in communicators where nothing was launched for a while.
+/// An answer of NCCL's RAS: the operations that each rank has launched, in communicators without a launch for a while.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct NcclRas {
-    /// Where it was asked.
+    /// The address that was queried.
     pub address: String,
     /// Those that have a process of this report.
     pub communicators: Vec<NcclCommunicator>,

@@ -1,4 +1,4 @@
-//! What tells a process from those of other hosts, and what joins it with them.
+//! A process's identity among processes of other hosts, and the facts that join it with them.
 //!
 //! In: nothing. Out: plain data of the contract.
 
@@ -9,7 +9,7 @@ use super::{Host, Verdict};
 pub use crate::image::launch::Namespaces;
 pub use crate::launcher::Job;
 
-/// Which process of which job it is.
+/// The identity of a process: its host, and its place in a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Identity {
@@ -18,37 +18,38 @@ pub struct Identity {
     /// Its namespaces.
     #[serde(default)]
     pub namespaces: Namespaces,
-    /// When it started, in clock ticks since boot.
+    /// Its start, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ticks: Option<u64>,
-    /// The job that it belongs to, by the variables of the innermost launcher, or by the word of its cluster.
+    /// Its job, by the variables of the innermost launcher, or by its cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Job>,
-    /// Its rank there.
+    /// Its rank in the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// How many ranks there are.
+    /// The number of ranks of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u32>,
-    /// How many times the job was started again before.
+    /// The number of earlier attempts of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// Its number among the ranks of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_rank: Option<u32>,
-    /// How many ranks its node has.
+    /// The number of ranks on its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_size: Option<u32>,
-    /// It inherited the rank from the process that is the rank, as workers of a DataLoader do.
+    /// It is a helper, which inherited the rank from the process that is the rank. Workers of a DataLoader are such
+    /// helpers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub helper: bool,
-    /// What started the ranks of this node: process id and ticks of its start.
+    /// The process that started the ranks of this node: process id and ticks of its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<(i32, u64)>,
-    /// The machine that it runs on, in a report over several. (Since 1.1.)
+    /// Its machine, in a report over several. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// Addresses of its network namespace, without those of loopback.
+    /// Addresses of its network namespace, except loopback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
 }
@@ -57,7 +58,7 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Connection {
-    /// Its descriptor; the first of several.
+    /// Its descriptor; the lowest if there are several.
     pub fd: i32,
     /// Address and port of this end.
     pub local: String,
@@ -65,11 +66,12 @@ pub struct Connection {
     pub remote: String,
     /// `established`, `close-wait`, ...
     pub state: String,
-    /// Bytes that have come and were not read.
+    /// Bytes that have arrived and were not read.
     pub unread: u64,
     /// Bytes that were sent and not acknowledged.
     pub unsent: u64,
-    /// Bytes that it has carried since it was opened, both ways together, of a rank and where the kernel counts them. (Since 1.1.)
+    /// Bytes that a rank's connection has carried since it was opened, both ways together, if the kernel counts them.
+    /// (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -83,34 +85,34 @@ pub struct JobRanks {
     pub job: Option<String>,
     /// `torchrun`, `mpi`, `slurm`, `kubernetes`.
     pub engine: String,
-    /// What one of them is called where it has no rank: `process`.
+    /// The noun for a member that has no rank: `process`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// How many ranks there are, where a launcher says so.
+    /// The number of ranks, if a launcher names it.
     #[serde(default)]
     pub size: Option<u32>,
-    /// Ranks of which there is a look: `0-2,5`.
+    /// Ranks that have a sample: `0-2,5`.
     pub reported: String,
-    /// Ranks of which there is none.
+    /// Ranks without a sample.
     pub missing: String,
-    /// Those of the missing ones that have ended.
+    /// Missing ranks that have ended.
     pub ended: String,
-    /// Each rank was looked at in two rounds.
+    /// Each rank was sampled in two rounds.
     pub two_rounds: bool,
-    /// Ranks that do the same, the rarest first.
+    /// Ranks with the same activity, the rarest group first.
     pub groups: Vec<RankGroup>,
 }
 
-/// Ranks that do the same.
+/// Ranks with the same activity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct RankGroup {
     /// `0-2,5`.
     pub ranks: String,
-    /// How many.
+    /// The number of ranks.
     pub count: usize,
-    /// What lockscope says of each alone.
+    /// The verdict on each rank alone.
     pub verdict: Verdict,
-    /// What they wait for, and where.
+    /// Their common wait, and its place.
     pub doing: String,
 }

@@ -1,6 +1,6 @@
 //! Processes, their threads and frames.
 //!
-//! In: nothing. Out: types of the report. Which thread waits for what is said beside them (`waiting`).
+//! In: nothing. Out: types of the report. The waits of the threads are beside them (`waiting`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,26 +26,27 @@ pub struct Process {
     pub python: Option<PythonInfo>,
     /// CUDA, if it is loaded.
     pub cuda: Option<CudaInfo>,
-    /// Which process of which job it is, where that is known. (Since 1.1.)
+    /// The identity of the process: its host, and its place in a job, where they are known. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// What it is to a cluster of workers, as Dask's. (Since 1.1.)
+    /// Its role in a cluster of workers, such as Dask's. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterMember>,
     /// Its TCP connections. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<Connection>,
-    /// Its GPUs, where there are cores of them.
+    /// Its GPUs, if there are cores of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
-    /// What it has enqueued last in each group of ranks, by PyTorch's Flight Recorder in its memory. (Since 1.1.)
+    /// The last operation that it enqueued in each group of ranks, by PyTorch's Flight Recorder in its memory. (Since
+    /// 1.1.)
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enqueued: Vec<Enqueued>,
     /// Threads.
     pub threads: Vec<Thread>,
 }
 
-/// The last operation of a group of ranks that a process has enqueued: what is not there it has not come to.
+/// The last operation of a group of ranks that a process has enqueued. The process has not reached later operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Enqueued {
@@ -53,13 +54,13 @@ pub struct Enqueued {
     pub backend: String,
     /// The group.
     pub group: String,
-    /// Its number there.
+    /// Its number in the group.
     pub last: u64,
     /// `all_reduce`.
     pub op: String,
     /// It is done.
     pub over: bool,
-    /// How many ranks the group has.
+    /// The number of ranks in the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u32>,
 }
@@ -80,7 +81,7 @@ pub struct PythonInfo {
 pub struct CudaInfo {
     /// Version of the user-mode driver.
     pub libcuda: Option<String>,
-    /// Version of the runtime, where it is a library of its own.
+    /// Version of the runtime, if that is a library of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libcudart: Option<String>,
     /// Version of the kernel driver.
@@ -93,40 +94,40 @@ pub struct CudaInfo {
 pub struct Thread {
     /// Thread id.
     pub tid: i32,
-    /// Thread id in the target's PID namespace.
+    /// Thread id in the target's own PID namespace.
     pub ns_tid: i32,
     /// Name from Python, else the kernel's.
     pub name: String,
     /// The kernel's name.
     pub os_name: String,
-    /// What it is there for, or in which framework, in one phrase.
+    /// Its purpose, or its framework, in one phrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What the kernel says that it does.
+    /// Its state, by the kernel.
     pub state: ThreadState,
-    /// The error that CUDA's runtime keeps for it until somebody asks. (Since 1.1.)
+    /// The error that CUDA's runtime keeps for it until the program requests the error. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_error: Option<CudaError>,
-    /// Its last call into CUDA's driver, where the recorder saw it. (Since 1.1.)
+    /// Its last call into CUDA's driver, if the recorder saw it. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_call: Option<CudaCall>,
-    /// Where it is, for a thread of which no wait is known.
+    /// Its current call site, for a thread without a known wait.
     #[serde(flatten)]
     pub at: CallSite,
     /// Merged frames, innermost first.
     pub frames: Vec<Frame>,
-    /// How it was read, on request.
+    /// The steps of reading it, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working: Option<Working>,
 }
 
 impl Thread {
-    /// Whether it goes by this id, on this machine or in its own PID namespace.
+    /// Whether this is its id, on this machine or in its own PID namespace.
     pub fn has_id(&self, tid: i32) -> bool {
         self.tid == tid || self.ns_tid == tid
     }
 
-    /// Whether it does nothing but wait for tests of Rust to end.
+    /// Whether it only waits for tests of Rust to end.
     pub(crate) fn runs_rust_tests(&self) -> bool {
         self.role.as_deref() == Some(RUST_TESTS)
     }
@@ -146,42 +147,42 @@ pub struct CudaError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct CudaCall {
-    /// `cuStreamSynchronize`, as the program has asked for it.
+    /// `cuStreamSynchronize`, as the program has requested it.
     pub function: String,
-    /// The first four words that it was given, in hexadecimal digits; a function with fewer arguments has not looked at the rest.
+    /// Its first four argument words, in hexadecimal digits. A function with fewer arguments ignores the rest.
     pub arguments: Vec<String>,
-    /// How long ago it began, in milliseconds.
+    /// The time since its start, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// What it has answered; absent while the thread is in it.
+    /// Its result; absent while the thread is in the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<u32>,
-    /// The last error that a call of the thread has answered.
+    /// The last error that a call of the thread has returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CudaCallError>,
 }
 
-/// An error that a call into CUDA's driver has answered.
+/// An error that a call into CUDA's driver has returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct CudaCallError {
     /// Its number: 700.
     pub number: u32,
-    /// The call that answered it first, since the last other error.
+    /// The call that returned it first, since the last other error.
     pub function: String,
-    /// How long ago, in milliseconds.
+    /// The time since then, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
 }
 
-/// What a thread does, by the kernel's word.
+/// The state of a thread, by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ThreadState {
     /// On a CPU or about to be.
     Running,
-    /// Asleep until something comes or a signal does.
+    /// Asleep; an event or a signal wakes it.
     Sleeping,
     /// Asleep in the kernel, where no signal reaches it.
     DiskSleep,
@@ -189,7 +190,7 @@ pub enum ThreadState {
     Stopped,
     /// Stopped by a tracer.
     Traced,
-    /// Exited, and not yet waited for.
+    /// A zombie: it has exited, and its parent has not reaped it.
     Zombie,
     /// Anything else.
     Other,
@@ -210,28 +211,28 @@ impl ThreadState {
     }
 }
 
-/// The call that a person should read of a stack, and who made it: indices into the thread's frames.
+/// The call site that matters in a stack: indices into the thread's frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct CallSite {
-    /// The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
-    /// library, or a line of the program itself.
+    /// The call: the entry point of CUDA or the C library that has a known name, a function of Python's library that
+    /// the program called, or a line of the program itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<usize>,
-    /// The line of the program that made the call, where that is another frame.
+    /// The line of the program that made the call, if that is another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<usize>,
 }
 
 impl CallSite {
-    /// Whether the call is a line of the program, or one that nobody of the program called: then its own place says where it
-    /// is. `library` is the call's.
+    /// Whether the call is a line of the program, or one that no code of the program called. Then its own place names
+    /// it. `library` is the call's.
     pub fn is_own_line(&self, has_file: bool, library: Option<Library>) -> bool {
         has_file && (library.is_none() || library == Some(Library::Python) && self.caller.is_none())
     }
 }
 
-/// Whose code a frame runs, where that is known and not the program's.
+/// The provenance of a frame's code, if known and not the program's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -242,13 +243,13 @@ pub enum Library {
     Cuda,
     /// An entry point of NCCL.
     Nccl,
-    /// Python's library, where it waits for the program's sake.
+    /// Python's library, while it waits for the program.
     Python,
     /// Rust's library.
     Rust,
 }
 
-/// How a native frame was found.
+/// The way in which a native frame was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -272,7 +273,7 @@ impl Trust {
     }
 }
 
-/// A function that somebody called back.
+/// A function that a call called back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Callback {
@@ -284,7 +285,7 @@ pub struct Callback {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Frame {
-    /// What it is.
+    /// The kind of the frame.
     pub kind: FrameKind,
     /// Function; null prints as module and pc.
     pub function: Option<String>,
@@ -296,12 +297,12 @@ pub struct Frame {
     pub line: Option<u32>,
     /// Instruction pointer.
     pub pc: Option<String>,
-    /// How it was found, for a native frame.
+    /// The way in which it was found, for a native frame.
     pub trust: Option<Trust>,
-    /// Whose code it is, where that is known and not the program's.
+    /// The provenance of its code, if known and not the program's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<Library>,
-    /// Whose code it is, as a person calls that: `CPython`, `pytest`. The program's own has none. (Since 1.1.)
+    /// The name of its code's owner for people: `CPython`, `pytest`. The program's own code has none. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub belongs_to: Option<String>,
     /// Offset of the pc in its module.

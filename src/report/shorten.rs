@@ -1,6 +1,6 @@
-//! Paths and names of functions, as short as a reader can still tell them; and sentences with such names in them.
+//! Paths and names of functions, as short as a reader can still recognise them; and sentences with such names in them.
 //!
-//! In: strings as files and debug information have them. Out: the part that a person reads. It escapes and wraps nothing.
+//! In: strings as files and debug information have them. Out: the part for people. It escapes and wraps nothing.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::Report;
 const LONG: usize = 72;
 /// A word that is longer still loses its middle.
 const LONG_WORD: usize = 96;
-/// What has a name without a letter.
+/// The name for something whose name has no letter.
 const NAMELESS: &str = "(no name)";
 
 /// A name or word that is not longer than anybody reads: what is too much is left out before the end.
@@ -49,7 +49,7 @@ pub(crate) fn sentences(report: &mut Report) {
     }
 }
 
-/// What a reader needs of a path: below site-packages or the standard library, else the file's name.
+/// The part of a path that a reader needs: below site-packages or the standard library, else the file's name.
 pub(crate) fn path(path: &str) -> &str {
     installed(path).unwrap_or_else(|| base_name(path))
 }
@@ -94,7 +94,7 @@ pub(crate) fn function(name: &str) -> String {
     if short.chars().count() <= LONG { short } else { word(&without_arguments(&short)).into_owned() }
 }
 
-/// What is inside `<...>` behind a word becomes `…`: the arguments of templates and generics.
+/// Replaces the text inside `<...>` behind a word by `…`: the arguments of templates and generics.
 fn without_type_arguments(name: &str) -> String {
     let mut short = String::new();
     let mut depth = 0u32;
@@ -118,7 +118,8 @@ fn without_type_arguments(name: &str) -> String {
     short
 }
 
-/// What is inside `(...)` becomes `…`: the arguments of functions. `operator()` and `(anonymous namespace)` are names.
+/// Replaces the text inside `(...)` by `…`: the arguments of functions. `operator()` and `(anonymous namespace)` are
+/// names.
 fn without_arguments(name: &str) -> String {
     let mut short = String::new();
     let mut depth = 0u32;

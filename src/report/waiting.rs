@@ -1,4 +1,4 @@
-//! What is waited for, who waits, who holds, and the cycles of these.
+//! Resources, their waiters and holders, and the cycles of these.
 //!
 //! In: nothing. Out: types of the report.
 
@@ -8,11 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CallSite, Callback};
-use crate::waits::kinds::{self, Kind, Topic};
-use crate::waits::label::{Called, Label};
+use crate::waits::kinds::{self, Kind, Topic, World};
+use crate::waits::label::{Called, Label, Wanted};
 use crate::waits::model::{Certainty, Gone, HoldSource, Needs, TakenAt};
+use crate::waits::proof::Proof;
 
-/// A lock or another thing waited for.
+/// A lock or another object that something waits for.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Resource {
@@ -25,22 +26,22 @@ pub struct Resource {
     pub process: String,
     /// Address.
     pub address: Option<String>,
-    /// For people.
+    /// Its name for people.
     pub label: String,
     /// The parts that `label` is made of. (Since 1.1.)
     #[serde(flatten)]
     pub parts: Label,
-    /// Words of it.
+    /// Further facts, by name.
     pub state: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Resource {
-    /// What is true of its kind; a word that this version does not know is as unknown as `other`.
+    /// The properties of its kind. A word that this version does not know has the properties of `other`.
     pub fn properties(&self) -> &'static Kind {
         crate::waits::kind_named(&self.kind).unwrap_or(kinds::OTHER)
     }
 
-    /// Its label in parts; a report that has none has the label alone.
+    /// Its label in parts. A report without parts has the label alone.
     fn parts(&self) -> Cow<'_, Label> {
         match (self.parts.is_empty(), self.label.is_empty()) {
             (false, _) => Cow::Borrowed(&self.parts),
@@ -49,7 +50,7 @@ impl Resource {
         }
     }
 
-    /// As sentences call it, with its address.
+    /// Its name in sentences, with its address.
     pub(crate) fn called(&self) -> Called {
         let parts = self.parts();
         // A label alone may have the address already.
@@ -57,19 +58,27 @@ impl Resource {
         match self.properties().topic {
             Topic::Gil => parts.called().definite(),
             // It is known by who it is.
-            Topic::Thread => parts.called(),
+            Topic::Thread | Topic::Task => parts.called(),
+            // The address of a loop, or of a future that a task awaits, helps no reader.
+            _ if self.properties().world == World::EventLoop && !self.properties().is_lock() => parts.called(),
             _ => parts.called_with_address(address),
         }
     }
 
-    /// As sentences call it where one such thing is known by its name: without the address of one that has a name.
+    /// Its name in sentences, without the address if it has a name of its own.
     pub(crate) fn called_shortly(&self) -> Called {
         if self.parts.name.is_some() && !self.is_gil() { self.parts.called() } else { self.called() }
     }
 
-    /// What many things like it are called together.
+    /// A common name for many things like it.
     pub(crate) fn called_in_general(&self) -> Called {
         if self.is_gil() { self.called() } else { self.parts().called_in_general() }
+    }
+
+    /// Whether a wait for it is one for work that may come at any time: a connection, an event, a signal, a time.
+    pub fn brings_work(&self) -> bool {
+        let names = [kinds::TIMER, kinds::SIGNAL, kinds::EVENTS, kinds::STDIN, kinds::EVENT_LOOP, kinds::PROCESS];
+        self.parts().wanted == Some(Wanted::Connection) || names.contains(&self.properties())
     }
 
     /// Whether it is an interpreter's lock.
@@ -84,35 +93,38 @@ impl Resource {
 pub struct Wait {
     /// Process of the waiter.
     pub process: String,
-    /// Waiting thread; null when a resource waits.
+    /// Waiting thread; null if a resource waits.
     pub tid: Option<i32>,
     /// The resource that waits, for a waiter that is no thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiter_resource: Option<String>,
-    /// What it waits for.
+    /// The resource that it waits for.
     pub resource: String,
     /// `read`, `write`, ...
     pub mode: Option<String>,
-    /// `all` or `any` holders must let go.
+    /// `all` or `any` holders must release it.
     pub needs: Needs,
-    /// Ends by a time-out.
+    /// Whether the wait ends by a time-out.
     pub timed: bool,
-    /// Sleeping since.
+    /// The time since the thread went to sleep, in milliseconds.
     pub since_ms: Option<u64>,
     /// Index of the waiting frame.
     pub frame: Option<usize>,
-    /// The frame that a person should read.
+    /// The call site that matters.
     #[serde(flatten)]
     pub at: CallSite,
-    /// The line where it waits, of a waiter that has no frames: a task. (Since 1.1.)
+    /// The line of the wait, for a waiter without frames: a task. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TakenAt>,
-    /// It waits in a function that was called back, by the call that took what the waiter holds.
+    /// It waits in a callback of the call that took the waiter's hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// How sure.
+    /// Its certainty.
     pub certainty: Certainty,
-    /// How it is known.
+    /// Its proof: `recorded`, `code` or `absence`. (Since 1.2.)
+    #[serde(default = "Proof::unstated")]
+    pub proof: Proof,
+    /// The evidence, in sentences.
     pub evidence: Vec<String>,
 }
 
@@ -122,37 +134,40 @@ pub struct Wait {
 pub struct Hold {
     /// Process of the holder.
     pub process: String,
-    /// Holding thread (its former tid when gone); null when a whole process holds.
+    /// Holding thread (its former tid when gone); null if a whole process holds.
     pub tid: Option<i32>,
-    /// Its id in `resources`, where a task or a kernel of the GPU holds. (Since 1.1.)
+    /// Its id in `resources`, if a task or a kernel of the GPU holds. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder_resource: Option<String>,
-    /// Its rank, where a rank of a job holds. (Since 1.1.)
+    /// Its rank, if a rank of a job holds. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder_rank: Option<u32>,
-    /// Why the holder can never let go.
+    /// The reason why the holder can never release it.
     pub gone: Option<Gone>,
-    /// What it holds.
+    /// The resource that it holds.
     pub resource: String,
     /// `read`, `write`.
     pub mode: Option<String>,
     /// Index of the frame that took it.
     pub frame: Option<usize>,
-    /// The line where it was taken, where that is known: the frame has gone on since. (Since 1.1.)
+    /// The line where it was taken, if known: the frame has gone on since. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<TakenAt>,
-    /// How long ago it was taken, in milliseconds, where the recorder saw it. (Since 1.1.)
+    /// The time since it was taken, in milliseconds, if the recorder saw it. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// `recorder`: the recorder saw it being taken (`lockscope run --record`). (Since 1.1.)
+    /// `recorder`: the recorder saw the call that took it (`lockscope run --record`). (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<HoldSource>,
-    /// The frame that a person should read.
+    /// The call site that matters.
     #[serde(flatten)]
     pub at: CallSite,
-    /// How sure.
+    /// Its certainty.
     pub certainty: Certainty,
-    /// How it is known.
+    /// Its proof: `recorded`, `code` or `absence`. (Since 1.2.)
+    #[serde(default = "Proof::unstated")]
+    pub proof: Proof,
+    /// The evidence, in sentences.
     pub evidence: Vec<String>,
 }
 
@@ -164,6 +179,13 @@ pub struct Cycle {
     pub certainty: Certainty,
     /// Edges in order: the holder of one is the waiter of the next.
     pub edges: Vec<Edge>,
+}
+
+impl Cycle {
+    /// The proof of the whole: the weakest of its edges.
+    pub fn proof(&self) -> Proof {
+        self.edges.iter().map(|edge| edge.proof).min().unwrap_or(Proof::Absence)
+    }
 }
 
 /// One edge: `waiter` waits for `resource`, which `holder` holds.
@@ -181,9 +203,12 @@ pub struct Edge {
     pub resource: String,
     /// Process of the holder.
     pub holder_process: String,
-    /// Holding thread; null when a process or a resource holds.
+    /// Holding thread; null if a process or a resource holds.
     pub holder: Option<i32>,
     /// The resource that holds, for a holder that is no thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder_resource: Option<String>,
+    /// Its proof: the weaker of its wait's and its hold's. (Since 1.2.)
+    #[serde(default = "Proof::unstated")]
+    pub proof: Proof,
 }

@@ -1,11 +1,11 @@
-//! How a thread was read, step by step: what a doubter needs to follow each step in a debugger.
+//! The steps of reading a thread, with all data to check each step in a debugger.
 //!
-//! Part of a [`Report`](super::Report) on request only (`--verbose`, `--raw`): it is many times as long as all else.
+//! Part of a [`Report`](super::Report) on request only (`--verbose`, `--raw`): it is many times as long as the rest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What was read of one thread.
+/// The captured data of one thread.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Working {
@@ -16,9 +16,9 @@ pub struct Working {
     pub registers: Vec<(String, String)>,
     /// Native frames as they were unwound, innermost first, with those that run Python.
     pub native: Vec<NativeFrame>,
-    /// Why there are no more.
+    /// The reason why there are no more frames.
     pub end: String,
-    /// Memory of what it waits for and holds, as far as that lies in memory.
+    /// Memory of the resources that it waits for and holds, if they lie in memory.
     pub memory: Vec<Words>,
 }
 
@@ -28,14 +28,14 @@ pub struct Working {
 pub struct SystemCall {
     /// Its number.
     pub number: i64,
-    /// Its name, where it is one that waits.
+    /// Its name, if it is a call that waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// All six argument registers, used or not.
     pub arguments: Vec<String>,
 }
 
-/// A frame before anything was merged.
+/// A native frame before merging.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct NativeFrame {
@@ -51,9 +51,9 @@ pub struct NativeFrame {
     pub sp: String,
     /// Canonical frame address; unknown in the last frame.
     pub cfa: Option<String>,
-    /// How it was found.
+    /// The way in which it was found.
     pub trust: super::Trust,
-    /// Callee-saved registers that are known there: name and value; of the innermost frames only.
+    /// Callee-saved registers that are known there: name and value; in the innermost frames only.
     pub registers: Vec<(String, String)>,
 }
 
@@ -61,7 +61,7 @@ pub struct NativeFrame {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Words {
-    /// The resource that lies there.
+    /// The resource at this address.
     pub resource: String,
     /// Address of the first word.
     pub address: String,

@@ -4,7 +4,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,9 +11,25 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::sample::{Sampler, start_time};
+use crate::sys;
 
-/// Tells children that they are watched: a `lockscope run` among them steps back.
+/// Tells children that they are watched, and by which process ([`mark`]): a `lockscope run` among them steps back.
 pub(crate) const MARK: &str = "LOCKSCOPE";
+
+/// The value of [`MARK`] for the children of this process: its id, and when it started.
+pub(crate) fn mark() -> String {
+    let pid = std::process::id();
+    format!("{pid}:{}", start_time(pid as i32).unwrap_or_default())
+}
+
+/// The process that watches this one already, by a [`mark`] whose process still runs. A mark that was left in a shell, or that comes
+/// from another PID namespace, is none.
+pub(crate) fn outer_supervisor() -> Option<i32> {
+    let value = std::env::var(MARK).ok()?;
+    let (pid, started) = value.split_once(':')?;
+    let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+    (pid != std::process::id() as i32 && start_time(pid) == Some(started)).then_some(pid)
+}
 
 /// Tells children where reports go.
 pub(crate) const REPORT_DIRECTORY: &str = "LOCKSCOPE_REPORT_DIR";
@@ -35,7 +50,7 @@ pub(crate) fn failure(error: &io::Error) -> u8 {
 /// Become the command; returns only if that fails.
 pub(crate) fn become_it(command: &[OsString]) -> io::Error {
     match command.split_first() {
-        Some((program, arguments)) => Command::new(program).args(arguments).exec(),
+        Some((program, arguments)) => sys::become_command(Command::new(program).args(arguments)),
         None => io::Error::from(io::ErrorKind::NotFound),
     }
 }
@@ -61,7 +76,7 @@ pub(crate) fn end_tree(
     }
     while begin.elapsed() < grace + AFTER_KILL {
         meanwhile();
-        // What lost its parent has left the tree, and must end all the same.
+        // A process that lost its parent has left the tree, and must end, too.
         tree.retain(Process::lives);
         let new = living(root, with_root).into_iter().filter(|one| !tree.contains(one)).collect::<Vec<_>>();
         tree.extend(new);
@@ -75,7 +90,7 @@ pub(crate) fn end_tree(
     }
 }
 
-/// A process, told from a later one of the same id by its start.
+/// A process. Its start distinguishes it from a later one of the same id.
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,

@@ -1,8 +1,8 @@
-//! Cores of the GPUs of processes that are looked at, and were started by somebody who thought of that.
+//! Cores of the GPUs of running processes that were started with the variables for them.
 //!
-//! In: a look at processes. Out: the same with what ran on their GPUs, or with the reason why no core was asked for. Which FIFO a driver
-//! reads is seen from the descriptors of its process; where it writes its variables say. It ends the processes, or makes their calls of CUDA
-//! fail: so it is done where the user asks for it in so many words.
+//! In: a sample of processes. Out: the same with the kernels on their GPUs, or with the reason why no core was
+//! requested. The descriptors of a process show which FIFO its driver reads, and its variables where the driver writes.
+//! A core ends the processes, or makes their calls of CUDA fail, so it needs the user's explicit request.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
@@ -14,13 +14,13 @@ use crate::analysis::Outcome;
 use crate::image::Gap;
 use crate::limits::run::MOST_ENTRIES;
 
-/// What the driver calls its files where no variable names them (seen with driver 580).
+/// The driver's default names of its files, if no variable names them (seen with driver 580).
 const OWN_PIPE: &str = "corepipe_%h_%p";
 const OWN_FILE: &str = "core_%t_%h_%p.nvcudmp";
 /// Without this flag a core has all memory of the GPU, as large as that is.
 const NO_MEMORY: &str = "skip_global_memory";
 
-/// Add to a look what ran on the GPUs of its processes.
+/// Add to a sample what ran on the GPUs of its processes.
 pub(crate) fn add(outcome: &mut Outcome) {
     let mut drivers = Vec::new();
     let pids: Vec<i32> = outcome.report.processes.iter().map(|process| process.pid).collect();
@@ -33,7 +33,7 @@ pub(crate) fn add(outcome: &mut Outcome) {
     gpu_trigger::ask(outcome, drivers, IsLeft::Alone);
 }
 
-/// The driver in a process; or why it can not be asked.
+/// The driver in a process; or the reason why it cannot write a core.
 fn driver(pid: i32) -> Result<Driver, String> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let environment = std::fs::read(proc.join("environ")).map_err(|error| format!("its environment: {error}"))?;

@@ -1,8 +1,8 @@
 //! Cores of the GPUs of a command that is ended anyway.
 //!
-//! In: the last look at it. Out: the same with what ran on its GPUs. NVIDIA's driver writes such a core when a byte comes through a
-//! FIFO that it makes at its start, for which variables have to be set before. It ends the process by SIGABRT then, so this is only
-//! for what is ended anyway, and after it was looked at.
+//! In: the last sample of it. Out: the same with the kernels on its GPUs. NVIDIA's driver writes a core when a byte
+//! comes through a FIFO. It makes this FIFO at its start, if variables were set before. Then it ends the process by
+//! SIGABRT, so this is only for a command that is ended anyway, after its sample.
 //!
 //! The same variables make the driver write a core, and end the process, when a kernel fails: to forbid that
 //! (CUDA_ENABLE_COREDUMP_ON_EXCEPTION=0) takes the FIFO away too. The flag `skip_abort` would keep the process, but then its
@@ -35,7 +35,7 @@ const LIGHT: &str =
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory";
 /// The first driver that this was tried with: what others do at the byte is not known.
 const FIRST_DRIVER: u32 = 580;
-/// What the names of their folders begin with.
+/// The prefix of their folders' names.
 const PREFIX: &str = "lockscope-gpu-";
 
 /// Where cores are to be written.
@@ -57,7 +57,7 @@ impl GpuDumps {
         Ok(GpuDumps { folder: folder.map_err(|error| format!("no folder for them: {error}"))? })
     }
 
-    /// What the command gets beside its environment.
+    /// Variables that the command gets beside its environment.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let path = |name: &str| self.folder.path().join(name).into_os_string();
         vec![(TRIGGERED, "1".into()), (FLAGS, LIGHT.into()), (PIPE, path("pipe_%p")), (FILE, path("gpu_%p.core"))]
@@ -73,13 +73,13 @@ impl GpuDumps {
         self.folder.path()
     }
 
-    /// Whether a core was asked for: then the processes end, or are not to go on.
+    /// Whether a core was requested: then the processes end, or must not go on.
     pub(crate) fn were_asked_for(&self) -> bool {
         self.folder.path().join(ASKED).exists()
     }
 }
 
-/// Whether a driver can be asked for a core that is its process's alone, in a process with this root and these variables; or why not.
+/// Whether a driver can write a core of its process alone, in a process with this root and these variables; or why not.
 pub(super) fn is_proven(root: &Path, is_set: &dyn Fn(&str) -> bool) -> Result<(), String> {
     if is_set("CUDA_MPS_PIPE_DIRECTORY") || root.join("tmp/nvidia-mps").exists() {
         return Err("under MPS a core would be of other processes as well".into());
@@ -98,7 +98,8 @@ pub(super) fn is_proven(root: &Path, is_set: &dyn Fn(&str) -> bool) -> Result<()
 }
 
 impl GpuDumps {
-    /// What kernels failed, by cores that drivers wrote unasked: `writes_to failed at kernels.cu:388: illegal address`.
+    /// Kernels that failed, by cores that drivers wrote by themselves:
+    /// `writes_to failed at kernels.cu:388: illegal address`.
     pub(crate) fn errors(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.folder.path()) else { return Vec::new() };
         let is_core = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "core");
@@ -118,7 +119,7 @@ impl GpuDumps {
 /// Written before the first byte goes to a driver.
 const ASKED: &str = "asked";
 
-/// Add to a last look what ran on the GPUs.
+/// Add to a last sample what ran on the GPUs.
 pub(super) fn add(mut outcome: Outcome, folder: &Path, pids: &[i32], is_limit: bool) -> Outcome {
     let of_gpu = |kind: &str| matches!(kind, "cuda_stream" | "cuda_event" | "cuda_device");
     let waits = |report: &Report| {

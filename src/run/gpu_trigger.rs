@@ -1,7 +1,8 @@
-//! Asks NVIDIA's drivers in processes for cores of their GPUs, and adds these to a look.
+//! Requests cores of the GPUs from NVIDIA's drivers in processes, and adds these to a sample.
 //!
-//! In: a look, and of each process the FIFO that its driver reads and where it writes. Out: the look with what ran on the GPUs, or with
-//! gaps. The driver ends the process when it has written, unless it was told otherwise: so this comes after everything else.
+//! In: a sample, and for each process the FIFO that its driver reads and the file that it writes. Out: the sample with
+//! the kernels on the GPUs, or with gaps. The driver ends the process when it has written, unless a flag forbids it, so
+//! this comes after everything else.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -27,7 +28,7 @@ use crate::limits::run::{COPIED_IN_ALL, COPIED_OF_A_MAPPING, MOST_ENTRIES};
 pub(crate) const LONGEST_DUMP: Duration = Duration::from_secs(30);
 const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
 
-/// A process whose driver can be asked.
+/// A process whose driver can write a core.
 #[derive(Debug)]
 pub(super) struct Driver {
     /// Its id in its own PID namespace.
@@ -45,7 +46,7 @@ pub(super) struct Driver {
 pub(super) struct CoreName {
     folder: PathBuf,
     before: String,
-    /// What follows a time that is not known yet, where the name has one.
+    /// The part of the name behind an unknown time, if the name has one.
     after: Option<String>,
     /// Cores of earlier days.
     old: Vec<PathBuf>,
@@ -94,7 +95,7 @@ impl CoreName {
     }
 }
 
-/// What becomes of a process after its core.
+/// The state of a process after its core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IsLeft {
     /// It is stopped, and about to be ended: it could go on with an error otherwise.
@@ -141,7 +142,7 @@ pub(super) fn ask(outcome: &mut Outcome, drivers: Vec<Driver>, left: IsLeft) {
     outcome.report.gaps.extend(gaps);
 }
 
-/// Write the byte. Whoever reads the FIFO may be gone: the driver reads for as long as it has its context.
+/// Writes the byte. The FIFO may have no reader: the driver reads for as long as it has its context.
 fn write_to(pipe: &Path) -> std::io::Result<()> {
     if !std::fs::metadata(pipe)?.file_type().is_fifo() {
         return Err(std::io::Error::other("it is no FIFO"));

@@ -1,8 +1,8 @@
 //! A second process that ends a command's group when lockscope itself is killed.
 //!
-//! In: the group, through a pipe, before the command begins. A command in a group of its own is not reached by whoever signals
-//! lockscope's group, so that lockscope can look first; but SIGKILL leaves lockscope no time to pass it on, and then the guard does.
-//! It watches nothing and outlives lockscope by no more than that.
+//! In: the group, through a pipe, before the command begins. Signals to lockscope's group do not reach a command in a
+//! group of its own, so that lockscope can sample first; but SIGKILL leaves lockscope no time to pass it on, and then
+//! the guard does. It watches nothing and outlives lockscope by no more than that.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -56,7 +56,7 @@ impl Drop for Guard {
 
 /// Be the guard: wait for the end of the pipe, and end the group that was named last.
 fn run(mut pipe: File) {
-    // What ends or stops lockscope's group is not for it.
+    // Signals that end or stop lockscope's group must not reach the guard.
     let _ = SigSet::all().thread_block();
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     take_name(GUARD);

@@ -1,4 +1,4 @@
-//! What lockscope's own processes are called, so that a watch passes them over.
+//! The names of lockscope's own processes, so that a watch passes them over.
 //!
 //! In: names that they take, and processes that are met in a tree. Out: whether one is lockscope's own. Any program can take such a
 //! name: but for the monitor of tests, which may be of another copy of lockscope, the program must be this very one too, or that of the
@@ -6,15 +6,17 @@
 
 use std::path::PathBuf;
 
-/// What a monitor of tests calls itself: it looks after the processes around it, and is no part of what is watched.
+/// The name of a monitor of tests: it watches the processes around it, and is no part of the watched tree.
 pub(crate) const MONITOR: &str = "lockscope-tests";
 /// The one that ends a command's group after lockscope was killed.
 pub(super) const GUARD: &str = "lockscope-guard";
-/// The one that looks, between `lockscope run` and its command.
+/// The sampling process, between `lockscope run` and its command.
 pub(super) const LOOKER: &str = "lockscope-look";
-/// The one that reads memory in the looker's place.
+/// The command's parent where the one that looks must be above it.
+pub(super) const KEEPER: &str = "lockscope-keep";
+/// The one that reads memory in the sampler's place.
 const COPIER: &str = "lockscope-copy";
-/// The one that lets a looker go on that is stopped itself.
+/// The one that lets a sampler go on that is stopped itself.
 const RESUMER: &str = "lockscope-wake";
 
 /// Be called so from now on.
@@ -28,7 +30,7 @@ pub(crate) fn take_name(name: &str) {
 pub(super) fn is_own(pid: i32, name: &str, above: &[i32]) -> bool {
     match name {
         MONITOR => true,
-        GUARD | LOOKER | COPIER | RESUMER => {
+        GUARD | LOOKER | KEEPER | COPIER | RESUMER => {
             // Links of the kernel: to read one touches no file system.
             let link =
                 |of: &str, what: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{of}/{what}")).ok() };

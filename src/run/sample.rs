@@ -1,7 +1,7 @@
 //! Progress of a process tree, from /proc alone.
 //!
-//! In: the root of the tree. Out: a [`Sample`]: its processes, and how much CPU time they used since the sample before. It
-//! stops nothing and decides nothing.
+//! In: the root of the tree. Out: a [`Sample`]: its processes, and how much CPU time they used since the pass before. It
+//! stops nothing and decides nothing. These passes only read /proc; samples of memory and registers are another thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,14 +14,14 @@ use super::own_names::{MONITOR, is_own};
 use crate::image::live::children;
 use crate::limits::run::MOST_PROCESSES;
 
-/// What one pass over the tree saw.
+/// The result of one pass over the tree.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
     /// Its processes, the root's children first, without those that have ended.
     pub pids: Vec<i32>,
-    /// CPU time used since the sample before, in milliseconds, by processes that were there then.
+    /// CPU time used since the pass before, in milliseconds, by processes that were there then.
     pub used_ms: u64,
-    /// Time since the sample before, in milliseconds; 0 for the first.
+    /// Time since the pass before, in milliseconds; 0 for the first.
     pub elapsed_ms: u64,
     /// Processes came or went.
     pub changed: bool,
@@ -33,7 +33,12 @@ pub(crate) struct Sample {
 
 /// A process's counters, unless it has ended.
 fn stat(pid: i32) -> Option<Stat> {
-    stat_of_any(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X'))
+    stat_of_any(pid).filter(|stat| !is_over(stat))
+}
+
+/// Whether a process has ended. One whose main thread alone has ended is a zombie, too, and goes on.
+fn is_over(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
 }
 
 fn stat_of_any(pid: i32) -> Option<Stat> {
@@ -42,12 +47,12 @@ fn stat_of_any(pid: i32) -> Option<Stat> {
 
 /// Whether a process has ended, whose status nobody has taken yet.
 pub(super) fn has_ended(pid: i32) -> bool {
-    matches!(stat_of_any(pid), Some(stat) if matches!(stat.state, 'Z' | 'X'))
+    stat_of_any(pid).is_some_and(|stat| is_over(&stat))
 }
 
 /// The status with which a process has ended, as a shell gives it, without taking it.
 pub(super) fn exit_status(pid: i32) -> Option<u8> {
-    let status = stat_of_any(pid).filter(|stat| matches!(stat.state, 'Z' | 'X'))?.exit_code?;
+    let status = stat_of_any(pid).filter(is_over)?.exit_code?;
     // As wait(2) has it: the signal below, the status above.
     Some(if status & 0x7f == 0 { (status >> 8) as u8 } else { 128 + (status & 0x7f) as u8 })
 }
@@ -76,7 +81,7 @@ fn followed(roots: Vec<i32>, children: impl Fn(i32) -> Vec<i32>) -> (Vec<i32>, b
     (tree, false)
 }
 
-/// Takes samples.
+/// Takes passes over the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
     before: BTreeMap<i32, Counters>,
@@ -140,7 +145,7 @@ mod tests {
         assert!(all.len() == MOST_PROCESSES && !in_part);
         let (some, in_part) = followed(vec![1], chain(most + 1));
         assert!(some == all && in_part);
-        // Whoever comes back to one that was seen is no more than that.
+        // A chain that returns to a process already seen has no more processes.
         let (all, in_part) = followed(vec![1], |pid| vec![pid % most + 1]);
         assert!(all.len() == MOST_PROCESSES && !in_part);
     }

@@ -1,15 +1,16 @@
-//! Threads that want a processor and get none: they stand still, but not by themselves.
+//! Threads that could run and get no processor: they make no progress, but are not blocked.
 //!
-//! In: the processes of a tree, now and again. Out: whether one of their threads has wanted a processor all the time in between, or was
-//! mostly taken off one. On a busy machine such a thread may use as little time as one that hangs: what starts up there, takes locks by
-//! `sched_yield`, or runs with a low priority. Who is woken now and then, and sleeps again, wants none all the time, however long it
-//! waits for its turn.
+//! In: the processes of a tree, now and again. Out: whether one of their threads could run all the time in between, or
+//! was mostly taken off a processor. On a busy machine such a thread may use as little time as one that hangs: a
+//! program that starts up, takes locks by `sched_yield`, or runs with a low priority. A thread that wakes now and then,
+//! and sleeps again, could not run all the time, however long it waits for its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use procfs::process::{Process, Task};
 
-/// What starts up sleeps now and then, for a file or a page of it, but is taken off a processor more often, and so often at least.
+/// A program that starts up sleeps now and then, for a file or a page of it. It is taken off a processor more often
+/// than that, and at least this often.
 const LEAST_TAKEN: u64 = 2;
 
 /// How often a thread came off a processor.
@@ -36,7 +37,7 @@ impl Turns {
 
 /// A process and a thread of it.
 type Thread = (i32, i32);
-/// Of each thread.
+/// The turns of each thread.
 type AllTurns = BTreeMap<Thread, Turns>;
 
 /// Threads as they were before.
@@ -44,7 +45,7 @@ type AllTurns = BTreeMap<Thread, Turns>;
 pub(super) struct Starved {
     /// All of them, when the tree had stood still for some time.
     all: Option<AllTurns>,
-    /// Those that could run when that was asked last, and how often each had gone to sleep.
+    /// Threads that could run at the last call, and how often each had gone to sleep.
     could_run: Option<BTreeSet<(Thread, u64)>>,
 }
 
@@ -54,8 +55,8 @@ impl Starved {
         self.all.get_or_insert_with(|| turns(pids));
     }
 
-    /// Whether a thread of these works, little as it gets: it wants to run, and has not slept since this was asked last, or was mostly
-    /// taken off a processor since the tree stands still; `None` if nobody has asked before.
+    /// Whether a thread of these works, however little: it could run, and has not slept since the last call; or it was
+    /// mostly taken off a processor since the tree stands still. `None` at the first call.
     pub(super) fn ask(&mut self, pids: &[i32]) -> Option<bool> {
         let now = turns(pids);
         if self.all.as_ref().is_some_and(|before| mostly_taken(before, &now)) {
@@ -71,7 +72,7 @@ impl Starved {
         is_one_of_before
     }
 
-    /// What comes now is asked anew.
+    /// The next call is the first one again.
     pub(super) fn forget(&mut self) {
         *self = Starved::default();
     }

@@ -1,4 +1,4 @@
-//! What a test runner tells of its tests, and which test a report shows.
+//! A test runner's reports on its tests, and the name of the test that a report shows.
 //!
 //! In: the lines of a runner's plugin, or a [`Report`]. Out: the test that runs now with its time limit, the results of those
 //! that ended; or a name found in the frames. It reads no pipe and has no clock.
@@ -16,7 +16,7 @@ use crate::report::{Frame, FrameKind, Report};
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Line {
-    /// The runner has allowed the looks, and waits for the answer.
+    /// The runner has allowed the samples, and waits for the answer.
     Ready(Runner),
     Start {
         test: String,
@@ -30,7 +30,7 @@ enum Line {
         text: Option<String>,
         reason: Option<String>,
     },
-    /// What was told of a hang has ended the test's phase from inside.
+    /// The message about a hang has ended the test's phase from inside.
     Ended {
         number: u64,
     },
@@ -47,7 +47,7 @@ enum Line {
     Over,
 }
 
-/// What a runner can do about a hang, and what is to be done in its place. Descriptors are numbers of files that it shares.
+/// A runner's means against a hang, and the work to do in its place. Descriptors are numbers of files that it shares.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Runner {
@@ -59,11 +59,11 @@ pub(crate) struct Runner {
     pub told: Option<i32>,
     /// The tests that it is to run, a line each.
     pub plan: Option<i32>,
-    /// Where it is asked to save what coverage was measured.
+    /// The file for requests to save the measured coverage.
     pub coverage: Option<i32>,
     /// Where it keeps which tests have failed.
     pub last_failed: Option<PathBuf>,
-    /// Somebody else tells of a process that was ended.
+    /// Another program reports a process that was ended.
     pub is_silent: bool,
 }
 
@@ -78,18 +78,18 @@ pub(crate) struct RunningTest {
     pub timeout: Option<Duration>,
 }
 
-/// What a runner has told so far.
+/// The reports of a runner so far.
 #[derive(Debug, Default)]
 pub(crate) struct TestLog {
-    /// What came while a look was taken, which is of the test that ran then.
+    /// Lines that came during a sample. They belong to the test that ran then.
     later: Vec<u8>,
     rest: Vec<u8>,
     overlong: bool,
     /// The runner waits for the answer to its `ready`, or has it.
     pub runner: Option<Runner>,
-    /// The last hang of which the runner has ended the test.
+    /// The last hang whose test the runner has ended.
     pub ended_inside: u64,
-    /// What became of the coverage that was measured.
+    /// The fate of the measured coverage.
     pub coverage: Option<Result<PathBuf, String>>,
     /// A debugger has the word: nothing is a hang.
     pub paused: bool,
@@ -106,7 +106,7 @@ pub(crate) struct TestLog {
 }
 
 impl TestLog {
-    /// Keep bytes that come while a look is taken, until [`TestLog::catch_up`].
+    /// Keep bytes that come while a sample is taken, until [`TestLog::catch_up`].
     pub(crate) fn read_later(&mut self, bytes: &[u8]) {
         self.later.extend_from_slice(bytes);
     }
@@ -149,7 +149,7 @@ impl TestLog {
             Line::Ready(runner) => self.runner = Some(runner),
             Line::Ended { number } => {
                 self.ended_inside = number;
-                // What the test leaves behind is cleared up in a time of its own.
+                // The test's clean-up has a time limit of its own.
                 if let Some(running) = &mut self.running {
                     running.since = now;
                 }

@@ -1,8 +1,8 @@
 //! Memory of a snapshot: the pages that it keeps.
 //!
-//! In: an address. Out: bytes, the fault that the look itself met there, or that the page was not captured.
+//! In: an address. Out: bytes, the fault that the sample itself met there, or that the page was not captured.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -38,7 +38,7 @@ pub(super) type RecordedPages = BTreeMap<u64, Page>;
 #[derive(Debug)]
 pub(super) struct RecordedMemory {
     pub(super) pages: RecordedPages,
-    /// What all processes and looks have in common.
+    /// The part that all processes and samples share.
     pub(super) blob: Arc<Vec<u8>>,
     pub(super) faults: BTreeMap<u64, SavedFault>,
     pub(super) mappings: Vec<Mapping>,

@@ -1,10 +1,10 @@
-//! Snapshots: a look at a process, small enough to mail, that gives the same report on any machine.
+//! Snapshots: a sample of a process, small enough to mail, that gives the same report on any machine.
 //!
-//! In: what a look captured, what analysis read of it and found in files. Out: an ELF core that holds just these pages,
-//! which gdb opens, with two notes of lockscope's own; and back again. A snapshot is analysed by the same code as a
-//! live process: what it stores are facts (registers, bytes, the kernel's words), and answers that need files which
-//! another machine may lack (unwound stacks, names, lines). Waits, holds and verdicts are not stored, so that a newer
-//! lockscope may find more in an old file.
+//! In: the captured data of a sample, and the memory and files that analysis read. Out: an ELF core that holds just
+//! these pages, which gdb opens, with two notes of lockscope's own; and back again. The same code analyses a snapshot
+//! and a live process. A snapshot stores facts (registers, bytes, the kernel's words), and answers that need files
+//! which another machine may lack (unwound stacks, names, lines). It stores no waits, holds and verdicts, so that a
+//! newer lockscope may find more in an old file.
 //!
 //! # Versions
 //!
@@ -39,7 +39,7 @@ pub(crate) const VERSION: u32 = 1;
 
 /// Owner of lockscope's notes.
 const OWNER: &[u8] = b"LOCKSCOPE";
-/// What was captured and answered, as JSON, compressed with zstd.
+/// The captured data and the answers, as JSON, compressed with zstd.
 const NOTE_LOOKS: u32 = 1;
 /// Pages that are no part of the core's own memory, compressed with zstd.
 const NOTE_PAGES: u32 = 2;

@@ -1,4 +1,4 @@
-//! What a snapshot stores beside the pages: plain data with names that are part of the format.
+//! A snapshot's content beside the pages: plain data with names that are part of the format.
 //!
 //! In: an image and its annotations. Out: values that serde writes and reads. Fields are added with a default and
 //! never change their meaning; see the versions in [`super`].
@@ -28,7 +28,7 @@ pub(super) struct Saved {
     pub(super) looks: Vec<SavedLook>,
 }
 
-/// What can be read of any version.
+/// The part that is readable in any version.
 #[derive(Debug, Deserialize)]
 pub(super) struct Header {
     pub(super) version: u32,
@@ -47,7 +47,7 @@ pub(super) struct SavedLook {
     pub(super) processes: Vec<SavedProcess>,
 }
 
-/// One process of a look.
+/// One process of a sample.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedProcess {
     /// Snapshots were written without it while there was one.
@@ -58,6 +58,8 @@ pub(super) struct SavedProcess {
     pub(super) parent: Option<i32>,
     #[serde(default)]
     pub(super) parent_threads: Vec<(i32, String)>,
+    #[serde(default)]
+    pub(super) shares_memory_of: Option<i32>,
     pub(super) exe: Option<PathBuf>,
     pub(super) cmdline: Vec<String>,
     pub(super) tracer: Option<(i32, String)>,
@@ -72,14 +74,14 @@ pub(super) struct SavedProcess {
     pub(super) launch: Launch,
     pub(super) threads: Vec<ThreadImage>,
     pub(super) mappings: Vec<Mapping>,
-    /// Of each thread, in their order.
+    /// The stacks of the threads, in their order.
     pub(super) stacks: Vec<NativeStack>,
     pub(super) modules: Vec<RecordedModule>,
     pub(super) answers: SymbolCache,
     /// Lines of its source files that the report shows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) sources: Vec<SourceLines>,
-    /// What py-spy added.
+    /// The facts that py-spy added.
     #[serde(default)]
     pub(super) help: Option<Help>,
     pub(super) pages: Vec<Run>,
@@ -108,7 +110,7 @@ pub(super) enum SavedFault {
     Gone,
 }
 
-/// What was asked of the live process beyond its memory; it cannot be recomputed from the snapshot.
+/// Facts from the live process beyond its memory; they cannot be recomputed from the snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Help {
     version: (u8, u8, u8),
@@ -117,7 +119,7 @@ pub(crate) struct Help {
 }
 
 impl Help {
-    /// What is known of CPython after all helped.
+    /// The facts about CPython after all helped.
     pub(crate) fn of(python: &Python) -> Help {
         Help { version: python.version, threads: python.threads.clone(), gaps: python.gaps.clone() }
     }
@@ -127,6 +129,7 @@ impl Help {
         let python = python.get_or_insert_with(|| Python::unreadable(self.version));
         python.version = self.version;
         python.threads.clone_from(&self.threads);
+        python.decide_origins();
         python.gaps.clone_from(&self.gaps);
     }
 
@@ -166,6 +169,7 @@ impl SavedProcess {
             ns_pid: image.ns_pid,
             parent: image.parent,
             parent_threads: image.parent_threads.clone(),
+            shares_memory_of: image.shares_memory_of,
             exe: image.exe.clone(),
             cmdline: image.cmdline.clone(),
             tracer: image.tracer.clone(),

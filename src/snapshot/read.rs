@@ -3,7 +3,7 @@
 //! In: an opened core with lockscope's notes. Out: [`RecordedLook`]s. Everything in the file is foreign: sizes are
 //! limited, ranges checked, lists put in order.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -35,11 +35,11 @@ use crate::unwind::NativeStack;
 pub(crate) struct RecordedLook {
     pub(crate) image: Image,
     pub(crate) of_one_instant: bool,
-    /// Of each process.
+    /// The known facts for each process.
     pub(crate) known: Vec<Known>,
 }
 
-/// What was known of a process beside its image.
+/// The known facts about a process beside its image.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) stacks: Vec<NativeStack>,
@@ -125,7 +125,8 @@ fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What the values in a text of JSON take at most beside its own size: each has a comma behind it or ends a list.
+/// The most memory that the values in a text of JSON take beside its own size: each has a comma behind it or ends a
+/// list.
 fn cost_of(json: &[u8]) -> u64 {
     const OF_A_VALUE: u64 = 24;
     json.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() as u64 * OF_A_VALUE
@@ -158,6 +159,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
         ns_pid: saved.ns_pid,
         parent: saved.parent,
         parent_threads: saved.parent_threads,
+        shares_memory_of: saved.shares_memory_of,
         exe: saved.exe,
         cmdline: saved.cmdline,
         threads,

@@ -1,6 +1,6 @@
 //! Looks as they come from analysis, on their way into a snapshot.
 //!
-//! In: each look's image and what analysis made of it. Out: a [`Recording`] of the last two. It decodes nothing.
+//! In: each sample's image and the results of analysis. Out: a [`Recording`] of the last two. It decodes nothing.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct KeptLook<'a> {
     pub(crate) symbols: &'a [Symbols<'a>],
     pub(crate) threads: &'a [Vec<Thread>],
     pub(crate) python: &'a [Option<Python>],
-    /// Of which processes something was asked that is not in their memory.
+    /// Whether a process gave facts that are not in its memory.
     pub(crate) helped: &'a [bool],
     pub(crate) of_one_instant: bool,
     /// Lines of source that the report shows, of each process; empty before there is one.
@@ -40,11 +40,11 @@ pub(crate) struct KeptLook<'a> {
     pub(crate) gpu: Option<&'a GpuUse>,
 }
 
-/// What a snapshot was written with, and what it came to.
+/// The content and the result of a written snapshot.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) bytes: Vec<u8>,
-    /// With `--redact`: what of the raw memory is in it all the same.
+    /// With `--redact`: the raw memory that remains in it nevertheless.
     pub(crate) remains: Option<Gap>,
 }
 
@@ -64,7 +64,7 @@ impl Recording {
         }
     }
 
-    /// Keep a look that was listened to; all but the last two are dropped.
+    /// Keep a recorded sample; all but the last two are dropped.
     pub(crate) fn keep(&mut self, kept: &KeptLook<'_>) {
         let mut look = SavedLook {
             of_one_instant: kept.of_one_instant,

@@ -1,7 +1,7 @@
 //! Memory that keeps what is read through it.
 //!
-//! In: a [`Memory`]. Out: the same bytes and faults, and afterwards the pages that were touched, as far as the look's budget of
-//! memory allows. It decides nothing about what is worth keeping.
+//! In: a [`Memory`]. Out: the same bytes and faults, and afterwards the touched pages, as far as the sample's budget of
+//! memory allows. It does not decide which pages are worth keeping.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::image::{Addr, Fault, Memory, budget};
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
 
-/// What is asked of the budget at once.
+/// The bytes taken from the budget in one step.
 const PIECE: u64 = 1 << 20;
 
 /// Pages by their address. A page that faults in its middle ends there.
@@ -84,7 +84,7 @@ impl Recorder {
         }
     }
 
-    /// What was kept; the record begins anew. Whoever drops it gives its [`cost`] back to the budget.
+    /// The kept pages; the record begins anew. A caller that drops them gives their [`cost`] back to the budget.
     pub(super) fn take_pages(&self) -> Pages {
         let kept = std::mem::take(&mut *locked(&self.pages));
         budget::give_back(kept.granted.saturating_sub(cost(&kept.pages)));
@@ -113,7 +113,7 @@ impl Memory for Recorder {
     }
 }
 
-/// What pages take of the budget.
+/// The bytes of the budget that pages take.
 pub(super) fn cost(pages: &Pages) -> u64 {
     pages.len() as u64 * PAGE
 }

@@ -1,4 +1,4 @@
-//! What a snapshot keeps beyond the pages that this version reads: what a later one, or gdb, will ask for.
+//! The memory that a snapshot keeps beyond the pages that this version reads: for a later version, or gdb.
 //!
 //! In: one process and what is known of it. Out: pages kept by its [`Recorder`]: the used part of each stack, thread
 //! descriptors, what registers point at, Python's states, frames and the objects that they name, and the lists by
@@ -26,7 +26,7 @@ const PT_PHDR: u32 = 6;
 const PROGRAM_HEADER: u64 = 56;
 const DT_DEBUG: u64 = 21;
 
-/// Keep the roots of `process`. What objects hold is left out when the snapshot is to be redacted.
+/// Keep the roots of `process`. The content of objects is left out when the snapshot is to be redacted.
 pub(super) fn keep(
     recorder: &Recorder,
     process: &ProcessImage,
@@ -110,7 +110,7 @@ fn python_roots(recorder: &Recorder, process: &ProcessImage, python: &Python, re
     }
 }
 
-/// What a debugger reads to find the libraries: program headers, the dynamic section, the loader's list.
+/// The data that a debugger reads to find the libraries: program headers, the dynamic section, the loader's list.
 fn libraries(recorder: &Recorder, process: &ProcessImage) {
     let memory = &*process.memory;
     let auxiliary = |key| notes::auxiliary(&process.auxiliary, key);

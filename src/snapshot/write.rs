@@ -17,14 +17,14 @@ use crate::image::core::CoreFile;
 use crate::image::core::notes::{self, prpsinfo, prstatus};
 use crate::image::{Addr, Gap, Registers};
 
-/// A look with its pages, one map a process.
+/// A sample with its pages, one map a process.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) look: SavedLook,
     pub(super) pages: Vec<Pages>,
 }
 
-/// Drop variables, arguments and the environment. What is left of raw memory, for the user to know.
+/// Drop variables, arguments and the environment. Returns the remaining raw memory, for the user to know.
 pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
     let mut stacks = 0;
     for kept in looks.iter_mut() {
@@ -68,7 +68,7 @@ fn blank(pages: &mut Pages, start: u64, end: u64) {
     }
 }
 
-/// Put the file together; `None` without a look.
+/// Put the file together; `None` without a sample.
 pub(super) fn file(looks: Vec<Kept>, redacted: bool) -> Option<Vec<u8>> {
     let (mut looks, pages): (Vec<SavedLook>, Vec<Vec<Pages>>) =
         looks.into_iter().map(|kept| (kept.look, kept.pages)).unzip();

@@ -1,6 +1,6 @@
-//! Answers that were given: what a module was asked, and what it said.
+//! Earlier answers: the queries to a module, and their results.
 //!
-//! In: questions of one look. Out: the same answers again, also on a machine without the files: a snapshot carries
+//! In: queries of one sample. Out: the same answers again, also on a machine without the files: a snapshot carries
 //! them. Nothing is looked up here.
 
 use std::collections::BTreeMap;

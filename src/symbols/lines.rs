@@ -13,7 +13,7 @@ use object::{CompressionFormat, Object, ObjectSection};
 use self_cell::self_cell;
 
 use super::SourceFrame;
-use super::demangle::demangle;
+use super::demangle::{demangle, shortened};
 use super::proportion::{Functions, ranges_fit, units_fit};
 use super::variables::{Variable, variables};
 use crate::image::{FileBytes, budget};
@@ -29,7 +29,7 @@ struct Sections {
 struct Tables<'a> {
     context: Context<EndianSlice<'a, LittleEndian>>,
     dwarf: Arc<Dwarf<EndianSlice<'a, LittleEndian>>>,
-    /// Where functions may share their ranges as units may.
+    /// Where functions may share their ranges as units may, or have many lines.
     functions: Option<Functions>,
 }
 
@@ -58,7 +58,7 @@ impl Sections {
         parsed.section_by_name(".debug_line")?;
         parsed.section_by_name(".debug_info")?;
         let mut unpacked = BTreeMap::new();
-        // The loader asks for each section that there may be; nothing is parsed yet.
+        // The loader requests each possible section; nothing is parsed yet.
         let loaded = Dwarf::load(|id: SectionId| -> Result<(), ()> {
             let Some(section) = parsed.section_by_name(id.name()) else { return Ok(()) };
             let Some(size) = section.compressed_data().ok().filter(|data| data.format != CompressionFormat::None)
@@ -66,7 +66,7 @@ impl Sections {
                 return Ok(());
             };
             let size = size.uncompressed_size;
-            // What it announces is asked for before anything is unpacked.
+            // The announced size is taken from the budget before any unpacking.
             if !budget::take(size, || format!("debug information that is packed ({})", id.name())) {
                 return Err(());
             }
@@ -80,14 +80,14 @@ impl Sections {
         let fits = sections.with_section(".debug_info", |data| units_fit(data, MOST_UNITS, LARGEST_UNIT))?
             && sections.with_section(".debug_line", |data| units_fit(data, MOST_UNITS, LARGEST_LINE_PROGRAM))?;
         if !fits {
-            // What it says of itself stands for what parsing it would take.
+            // The sizes that it claims stand for the cost of parsing it.
             budget::take(u64::MAX, || "source lines of a file whose debug information is out of all proportion".into());
             return None;
         }
         Some(sections)
     }
 
-    /// Ask something of a section, unpacked or not.
+    /// Read a section, unpacked or not.
     fn with_section<T>(&self, name: &'static str, ask: impl FnOnce(&[u8]) -> T) -> Option<T> {
         if let Some(data) = self.unpacked.get(name) {
             return Some(ask(data));
@@ -107,6 +107,9 @@ impl Sections {
             return None;
         }
         let functions = Functions::to_ask(&dwarf, MOST_RANGES);
+        if functions.as_ref().is_some_and(|functions| !functions.fit_anywhere(&dwarf)) {
+            return None;
+        }
         let dwarf = Arc::new(dwarf);
         Some(Tables { context: Context::from_arc_dwarf(dwarf.clone()).ok()?, dwarf, functions })
     }
@@ -150,15 +153,9 @@ impl Lines {
 }
 
 impl Tables<'_> {
-    /// Whether the functions there can be parsed in a bounded room; told where they cannot.
+    /// Whether the units there can be parsed in a bounded room; told where they cannot.
     fn fit_at(&self, address: u64) -> bool {
-        let fits = self.functions.as_ref().is_none_or(|functions| functions.fit_at(&self.dwarf, address));
-        if !fits {
-            budget::take(u64::MAX, || {
-                "source lines of a file whose functions share their ranges out of all proportion".into()
-            });
-        }
-        fits
+        self.functions.as_ref().is_none_or(|functions| functions.fit_at(&self.dwarf, address))
     }
 }
 
@@ -175,7 +172,7 @@ fn frames(tables: &Tables<'_>, address: u64) -> Vec<SourceFrame> {
         }
         let name = frame.function.as_ref().and_then(|f| f.raw_name().ok().map(|n| demangle(&n).into()));
         let (file, line) = match &frame.location {
-            Some(location) => (location.file.map(Arc::from), location.line),
+            Some(location) => (location.file.map(|file| Arc::from(shortened(file))), location.line),
             None => (None, None),
         };
         found.push(SourceFrame { function: name, file, line, inlined: true });
@@ -199,7 +196,7 @@ mod tests {
         let mut functions = file.dynamic_symbols().map(|symbol| object::ObjectSymbol::address(&symbol));
         let address = functions.find(|address| *address != 0).expect("a function");
         let lines = Lines::load(&bytes).expect("debug information");
-        // Neither a stack without end nor a loop: whoever follows the names gives up.
+        // Neither a stack without end nor a loop: the search for names gives up.
         assert!(lines.source(address).len() <= DEEPEST_INLINING);
     }
 

@@ -4,7 +4,7 @@
 //! [`Files`](crate::image::Files). Out: a name only where the symbol's size covers the address; otherwise the
 //! caller prints module+offset. It reads no memory of the target and opens no file itself.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -77,13 +77,14 @@ pub(crate) struct Symbols<'a> {
     cache: RefCell<SymbolCache>,
 }
 
-/// What was parsed of the files of a process's modules, by position of the module. They serve as long as the modules do.
+/// The parsed parts of the files of a process's modules, by position of the module. They serve as long as the modules
+/// do.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     list: Vec<OfModule>,
 }
 
-/// What was parsed of one module's file.
+/// The parsed parts of one module's file.
 #[derive(Debug, Default)]
 struct OfModule {
     symbols: OnceCell<Table>,
@@ -206,7 +207,7 @@ impl<'a> Symbols<'a> {
 
     fn search(&self, module: usize, name: &str) -> Option<Symbol> {
         let (module, parsed) = self.numbered(module)?;
-        // Most names that are asked for are exported: no table is made for them.
+        // Most requested names are exported: no table is made for them.
         let quickly = if parsed.symbols.get().is_none() { exported(module, name) } else { None };
         quickly.or_else(|| self.table(module, parsed).find(name).map(|s| in_process(s, module)))
     }
@@ -255,8 +256,8 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// What addr2line says of a module; nothing, and a gap, where it panics: it takes for granted that what it read once reads the same
-/// again, and a mapped file may be rewritten in place meanwhile.
+/// addr2line's answer about a module. Where it panics, there is no answer, and a gap. It assumes that a second read
+/// gives the same bytes, and a mapped file may be rewritten in place meanwhile.
 fn asked_of<T>(module: &Module, ask: impl FnOnce() -> T) -> Option<T> {
     let answer = without_panic(ask);
     if answer.is_none() {

@@ -21,7 +21,7 @@ fn is_plain(pattern: &str) -> bool {
     !pattern.as_bytes().contains(&b'*')
 }
 
-/// What is left of a name behind a pattern, for each way in which it fits.
+/// The rest of a name behind a pattern, for each way in which it fits.
 fn behind<'n>(name: &'n str, pattern: &'n str) -> Box<dyn Iterator<Item = &'n str> + 'n> {
     let Some((outer, inner)) = pattern.split_once(ANY_NAMESPACE) else {
         return Box::new(name.strip_prefix(pattern).into_iter());

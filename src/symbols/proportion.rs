@@ -1,12 +1,14 @@
-//! Whether the debug information of a file is in proportion to its size, asked before anything parses it.
+//! Whether the debug information of a file is in proportion to its size, checked before any parser reads it.
 //!
-//! In: sections of DWARF. Out: yes, or no. A few bytes of it can stand for any number of parsed ones: units and functions name lists
-//! of ranges that others name as well, and each gets a copy. Nothing here keeps what it reads.
+//! In: sections of DWARF. Out: yes, or no. A few bytes of it can stand for any number of parsed ones: several units and
+//! functions may name the same lists of ranges, and each gets a copy. Nothing here keeps the data.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitHeader, UnitType};
+use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitHeader, UnitRef, UnitType};
+
+use crate::image::budget;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -42,7 +44,7 @@ pub(super) fn units_fit(section: &[u8], most: usize, largest: u64) -> bool {
 /// Whether all units together have no more than `most` ranges of addresses.
 pub(super) fn ranges_fit(dwarf: &Dwarf<Slice<'_>>, most: usize) -> bool {
     let size = |id: SectionId| section_size(dwarf, id);
-    // Of most files the sizes of the sections say that there cannot be so many: an entry has three bytes (DWARF 5, section 7.25) or
+    // For most files the sizes of the sections exclude that count: an entry has three bytes (DWARF 5, section 7.25) or
     // two addresses, a unit has eleven.
     if longest_list(dwarf).saturating_mul(size(SectionId::DebugInfo) / 11) <= most as u64 {
         return true;
@@ -72,41 +74,81 @@ fn section_size(dwarf: &Dwarf<Slice<'_>>, id: SectionId) -> u64 {
         SectionId::DebugInfo => *dwarf.debug_info.reader(),
         SectionId::DebugRngLists => *dwarf.ranges.debug_rnglists().reader(),
         SectionId::DebugRanges => *dwarf.ranges.debug_ranges().reader(),
+        SectionId::DebugLine => *dwarf.debug_line.reader(),
+        SectionId::DebugLineStr => *dwarf.debug_line_str.reader(),
+        SectionId::DebugStr => *dwarf.debug_str.reader(),
         _ => return 0,
     };
     slice.len() as u64
 }
 
-/// One of what is left; `false` where nothing is.
+/// Take one from the rest; `false` where nothing is left.
 fn take(left: &Cell<usize>) -> bool {
     let fewer = left.get().checked_sub(1);
     left.set(fewer.unwrap_or(0));
     fewer.is_some()
 }
 
-/// The units of a file by address, and which of them have functions whose ranges are in proportion. A unit is asked when its first
-/// address is: all of a large file would take seconds.
+/// Whether the budget of the look has room for the lines of a unit. Units may share one line program and its names, and each gets rows
+/// and names of its own with the first line that is wanted.
+fn lines_fit(dwarf: &Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>) -> bool {
+    let Ok(unit) = dwarf.unit(header) else { return true };
+    budget::take(size_of_lines(&unit.unit_ref(dwarf)), || "source lines of a unit of debug information".into())
+}
+
+/// Bytes that the rows and the names of a unit's lines take.
+fn size_of_lines(unit: &UnitRef<'_, Slice<'_>>) -> u64 {
+    /// Bytes of a row, in a list that grows by halves.
+    const ROW: u64 = 24 * 3 / 2;
+    /// A program of less than this cannot make rows worth counting.
+    const SMALL: usize = 16 << 10;
+    let Some(program) = &unit.line_program else { return 0 };
+    let header = program.header();
+    let around = unit.comp_dir.map_or(0, |directory| directory.len() as u64);
+    let mut names = 0;
+    for file in header.file_names() {
+        let parts = [Some(file.path_name()), file.directory(header)];
+        let texts = parts.into_iter().flatten().filter_map(|part| unit.attr_string(part).ok());
+        names += around + texts.map(|text| text.len() as u64).sum::<u64>();
+    }
+    if header.raw_program_buf().len() < SMALL {
+        return names;
+    }
+    let (mut rows, mut count) = (program.clone().rows(), 0u64);
+    while let Ok(Some(_)) = rows.next_row() {
+        count += 1;
+    }
+    names.saturating_add(count * ROW)
+}
+
+/// The units of a file by address, and which of them have functions whose ranges, and lines whose rows, are in
+/// proportion. A unit is checked when its first address is needed: all of a large file would take seconds.
 pub(super) struct Functions {
     /// First and last address, and a position in `offsets`, in order.
     units: Vec<(u64, u64, usize)>,
     /// The highest last address of all units up to each one.
     reach: Vec<u64>,
     offsets: Vec<usize>,
-    /// Units that may have any address: they tell none.
+    /// Units that may have any address: they name none.
     anywhere: Vec<usize>,
     fit: RefCell<BTreeMap<usize, bool>>,
-    left: Cell<usize>,
+    /// Ranges of functions that may still come, where these are to be counted.
+    left: Option<Cell<usize>>,
 }
 
 impl Functions {
-    /// `None` where the sizes of the sections say that there cannot be more than `most` ranges of functions.
+    /// `None` where the sizes of the sections say that there cannot be more than `most` ranges of functions, nor many lines.
     pub(super) fn to_ask(dwarf: &Dwarf<Slice<'_>>, most: usize) -> Option<Functions> {
         // A function has an abbreviation, and where its ranges are: at least an index.
         let functions = section_size(dwarf, SectionId::DebugInfo) / 2;
-        (longest_list(dwarf).saturating_mul(functions) > most as u64).then(|| Functions::of(dwarf, most))
+        let has_ranges = longest_list(dwarf).saturating_mul(functions) > most as u64;
+        const FEW_LINES: u64 = 64 << 10;
+        let of_lines = [SectionId::DebugLine, SectionId::DebugLineStr, SectionId::DebugStr];
+        let has_lines = of_lines.into_iter().map(|id| section_size(dwarf, id)).sum::<u64>() > FEW_LINES;
+        (has_ranges || has_lines).then(|| Functions::of(dwarf, has_ranges.then(|| Cell::new(most))))
     }
 
-    fn of(dwarf: &Dwarf<Slice<'_>>, most: usize) -> Functions {
+    fn of(dwarf: &Dwarf<Slice<'_>>, left: Option<Cell<usize>>) -> Functions {
         let (mut units, mut offsets, mut anywhere) = (Vec::new(), Vec::new(), Vec::new());
         let listed = listed(dwarf);
         let mut headers = dwarf.units();
@@ -140,10 +182,15 @@ impl Functions {
             highest
         });
         let reach = reach.collect();
-        Functions { units, reach, offsets, anywhere, fit: RefCell::default(), left: Cell::new(most) }
+        Functions { units, reach, offsets, anywhere, fit: RefCell::default(), left }
     }
 
-    /// Whether the functions of all units that may have this address are in proportion.
+    /// Whether all units that say nothing of their addresses are in proportion: these are parsed for it.
+    pub(super) fn fit_anywhere(&self, dwarf: &Dwarf<Slice<'_>>) -> bool {
+        self.anywhere.iter().all(|position| self.fits(dwarf, *position))
+    }
+
+    /// Whether all units that may have this address are in proportion. A gap says which are not.
     pub(super) fn fit_at(&self, dwarf: &Dwarf<Slice<'_>>, address: u64) -> bool {
         let before = self.units.partition_point(|unit| unit.0 <= address);
         let near = (0..before).rev().take_while(|at| self.reach.get(*at).is_some_and(|reach| *reach > address));
@@ -158,13 +205,20 @@ impl Functions {
         }
         let header = self.offsets.get(position).map(|offset| gimli::DebugInfoOffset(*offset));
         let header = header.and_then(|offset| dwarf.debug_info.header_from_offset(offset).ok());
-        let fits = header.is_none_or(|header| functions_fit(dwarf, header, &self.left));
+        let fits = header.is_none_or(|header| {
+            let functions_fit = self.left.as_ref().is_none_or(|left| functions_fit(dwarf, header, left));
+            if !functions_fit {
+                let what = "source lines of a file whose functions share their ranges out of all proportion";
+                budget::take(u64::MAX, || what.to_owned());
+            }
+            functions_fit && lines_fit(dwarf, header)
+        });
         self.fit.borrow_mut().insert(position, fits);
         fits
     }
 }
 
-/// What `.debug_aranges` says of units, by their offsets.
+/// The ranges of units in `.debug_aranges`, by their offsets.
 fn listed(dwarf: &Dwarf<Slice<'_>>) -> BTreeMap<usize, Vec<(u64, u64)>> {
     let mut found: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
     let mut headers = dwarf.debug_aranges.headers();
@@ -263,7 +317,7 @@ mod tests {
         assert!(fits(5000, 0x1800) && !fits(4999, 0x1800) && !fits(4999, 0x1000));
         // Elsewhere nobody parses them.
         assert!(fits(4999, 0x2000) && fits(4999, 0xfff));
-        // Nor is anything asked where the sections are too small for it.
+        // Nor is anything checked where the sections are too small for it.
         assert!(Functions::to_ask(&dwarf, 1_000_000).is_none());
     }
 

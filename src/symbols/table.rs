@@ -1,7 +1,7 @@
 //! Symbol tables of one module: .symtab, .dynsym, .gnu_debugdata and the separate debug file's, in one sorted list.
 //!
-//! In: file bytes. Out: the symbol that covers an address. Names stay where they are in the file; only those that
-//! are asked for are read, copied and demangled: to find the ends of all took half of the time, and read as much again from the disk.
+//! In: file bytes. Out: the symbol that covers an address. Names stay in the file; only requested ones are read, copied
+//! and demangled. Finding the ends of all took half of the time, and read as much again from the disk.
 
 use object::read::elf::{ElfFile64, ElfSymbol64, SectionHeader, Sym, SymbolTable};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind, elf};
@@ -12,7 +12,7 @@ use crate::image::{Addr, FileBytes, budget};
 use crate::limits::symbols::{LARGEST_DEBUGDATA, LONGEST_SYMBOL, MOST_SYMBOLS, NESTED_SYMBOLS};
 use crate::limits::{self, Bounded};
 
-/// What a symbol stands for.
+/// The object of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Function,
@@ -166,7 +166,7 @@ fn place_of_name(names: u64, symbol: &ElfSymbol64<'_, '_, LittleEndian>) -> Opti
     (place > names).then_some(place)
 }
 
-/// What ends with a zero byte at a place of a file; nothing where no name is as long as that.
+/// The bytes up to a zero byte at an offset of a file; empty where no name is as long as that.
 fn name_at(bytes: &[u8], place: u64) -> &[u8] {
     let rest = usize::try_from(place).ok().and_then(|place| bytes.get(place..)).unwrap_or_default();
     let rest = rest.get(..LONGEST_SYMBOL.min(rest.len())).unwrap_or_default();

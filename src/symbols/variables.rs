@@ -1,8 +1,8 @@
-//! Local variables of a place in the code that tell of locks: guards, and the locks that variables are or have in them. From DWARF.
+//! Local variables at a code address that show locks: guards, and the locks that variables are or contain. From DWARF.
 //!
-//! In: a unit of debug information and an address in the file's own numbering. Out: [`Variable`]s whose scope covers the address,
-//! with the line of their declaration and where in the frame they lie. It reads no memory: what a guard guards, whoever has the
-//! frame has to read.
+//! In: a unit of debug information and an address in the file's own numbering. Out: [`Variable`]s whose scope covers
+//! the address, with the line of their declaration and where in the frame they lie. It reads no memory: the caller with
+//! the frame finds the lock behind a guard.
 
 use std::cell::Cell;
 
@@ -152,7 +152,7 @@ impl<'a> Reader<'_, 'a> {
         [gimli::DW_AT_low_pc, gimli::DW_AT_ranges].iter().all(|name| entry.attr_value(*name).is_none())
     }
 
-    /// What offsets of the variables count from.
+    /// The base of the variables' offsets.
     fn frame_base(&self, entry: &Entry<'a>) -> Option<VariablePlace> {
         let AttributeValue::Exprloc(expression) = entry.attr_value(gimli::DW_AT_frame_base)? else { return None };
         match self.only(expression)? {
@@ -236,7 +236,7 @@ impl<'a> Reader<'_, 'a> {
     fn reference(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<UnitOffset> {
         match entry.attr_value(name)? {
             AttributeValue::UnitRef(offset) => Some(offset),
-            // Of another unit: what was optimised as one program.
+            // A reference to another unit: code that was optimised as one program.
             _ => None,
         }
     }

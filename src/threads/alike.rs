@@ -1,10 +1,11 @@
-//! What is said of frames by their names alone, taken over from the thread before: most threads do what that does.
+//! Facts about frames by their names alone, taken over from the thread before: most threads do the same as the one
+//! before.
 //!
-//! In: the frames of one thread after the other. Out: what is said of each. It says nothing itself.
+//! In: the frames of one thread after the other. Out: the facts about each. The caller's function finds the facts.
 
 use super::Frame;
 
-/// The frames of the thread before, with what was said of each.
+/// The frames of the thread before, with the facts about each.
 #[derive(Debug)]
 pub(crate) struct Alike<'t, Said> {
     before: Vec<(&'t Frame, Said)>,
@@ -17,7 +18,8 @@ impl<Said> Default for Alike<'_, Said> {
 }
 
 impl<'t, Said> Alike<'t, Said> {
-    /// What there is to say of these; `say` is asked of a frame that runs something else than the one at its place before.
+    /// The facts about these frames. `say` runs for a frame whose function differs from that of the frame at its
+    /// position before.
     pub(crate) fn of(&mut self, frames: &'t [Frame], mut say: impl FnMut(&'t Frame) -> Said) -> &[(&'t Frame, Said)] {
         let mut known = std::mem::take(&mut self.before).into_iter();
         let mut said = |frame: &'t Frame| {

@@ -36,7 +36,7 @@ pub(crate) fn merge(
         .map(|(thread, native)| {
             let states = || by_thread.get(&thread.tid).into_iter().flatten().copied();
             let entries: Vec<&EvalEntry> = states().flat_map(|(_, state)| &state.entries).collect();
-            // A sub-interpreter calls whoever first came to it its MainThread.
+            // A sub-interpreter calls the first thread that came to it its MainThread.
             let named = states().map(|(_, state)| state).filter(|state| state.name.is_some());
             let name = named.min_by_key(|state| state.interpreter).and_then(|state| state.name.clone());
             Thread {
@@ -103,6 +103,7 @@ fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item
         native,
         python: Some(frame.address),
         locals: frame.locals.clone(),
+        origin: frame.origin.clone(),
         ..Frame::of(FrameKind::Python, Some(frame.function.clone()))
     })
 }

@@ -10,6 +10,7 @@ mod roles;
 
 use std::sync::Arc;
 
+use crate::origin::Origin;
 use crate::unwind::{NativeStack, StackEnd};
 pub(crate) use alike::Alike;
 pub(crate) use merge::merge;
@@ -38,7 +39,7 @@ impl Thread {
     }
 }
 
-/// What a merged frame is.
+/// The kind of a merged frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
@@ -55,7 +56,7 @@ pub enum FrameKind {
 /// One merged frame.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
-    /// What it is.
+    /// The kind.
     pub kind: FrameKind,
     /// Function name; `None` prints as module+offset.
     pub function: Option<Arc<str>>,
@@ -79,10 +80,12 @@ pub(crate) struct Frame {
     pub python: Option<crate::image::Addr>,
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
+    /// Whose code it runs.
+    pub origin: Origin,
 }
 
 impl Frame {
-    /// One of this kind in a function, of which nothing more is known.
+    /// A frame of this kind in a function, without further facts.
     pub(crate) fn of(kind: FrameKind, function: Option<Arc<str>>) -> Frame {
         Frame {
             kind,
@@ -97,6 +100,7 @@ impl Frame {
             native: None,
             python: None,
             locals: Vec::new(),
+            origin: Origin::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, MemoryExt, ProcessImage, ThreadImage};
+use crate::limits::code::FIRST_BYTES;
 use crate::limits::threads::LONGEST_NAME;
 use crate::limits::threads::NAMING_FRAMES;
 use crate::symbols::{Symbols, base_symbol};
@@ -76,7 +77,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// What `pthread_self()` gives in a thread.
+    /// The value of `pthread_self()` in a thread.
     fn descriptor(&self, thread: &ThreadImage) -> Option<Addr> {
         thread.registers?.thread_descriptor()
     }
@@ -102,7 +103,7 @@ impl Search<'_> {
                     if !self.code.reaches(site.at, frame.lookup) {
                         continue;
                     }
-                    for inner in self.code.calls_of(target, site.arguments, Some(own)) {
+                    for inner in self.code.calls_of(target, FIRST_BYTES, site.arguments, Some(own)) {
                         self.name(&inner, own, thread);
                     }
                 }
@@ -122,7 +123,7 @@ impl Search<'_> {
         *self
             .names_a_thread
             .entry(function)
-            .or_insert_with(|| code.calls_of(function, [None; 4], None).iter().any(is_naming))
+            .or_insert_with(|| code.calls_of(function, FIRST_BYTES, [None; 4], None).iter().any(is_naming))
     }
 
     fn name(&mut self, site: &CallSite, own: Addr, thread: &ThreadImage) {

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 
 use super::{Alike, FrameKind, Thread};
 
-/// What a thread is there for, or in what.
+/// A thread's purpose, or the library that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Role {
     /// For people: "watchdog of PyTorch's ProcessGroupNCCL", "in NCCL".
     pub(crate) phrase: &'static str,
-    /// A library made the thread for its own work: what it waits for tells nothing of the program.
+    /// A library made the thread for its own work: its wait says nothing about the program.
     pub(crate) own_work: bool,
 }
 
@@ -28,7 +28,7 @@ const fn for_program(phrase: &'static str) -> Role {
 /// The thread of Rust's libtest that waits for tests to end and for nothing else.
 pub(crate) const RUST_TESTS: &str = "runner of Rust's tests";
 
-/// Where a row's text is looked for.
+/// The data that a row's text is searched in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Where {
     /// The kernel's name of the thread begins with it.
@@ -41,9 +41,9 @@ enum Where {
     File,
 }
 
-/// The first row that fits a thread tells. Threads that a library made for itself stand before the libraries that any thread may
-/// be in. Sources: names and functions as seen on an H200 with PyTorch 2.11, NCCL 2.28, driver 580.159.04 and numpy 2.5;
-/// paths as in the wheels of PyTorch, Numba, CuPy, JAX, RMM and UCX.
+/// The first row that fits a thread counts. Threads that a library made for itself stand before the libraries that any
+/// thread may be in. Sources: names and functions as seen on an H200 with PyTorch 2.11, NCCL 2.28, driver 580.159.04
+/// and numpy 2.5; paths as in the wheels of PyTorch, Numba, CuPy, JAX, RMM and UCX.
 const ROLES: &[(Where, &str, Role)] = &[
     (Where::Function, "Receiver<test::event::CompletedTest>>::recv", library(RUST_TESTS)),
     (Where::Name, "cuda-EvtHandlr", library("event thread of the CUDA driver")),

@@ -41,7 +41,7 @@ pub(crate) struct Step {
 pub(crate) enum NoStep {
     /// No description covers the address.
     NoRule,
-    /// The description says that there is no caller.
+    /// The description shows that no caller exists.
     Bottom,
     /// A word that the rules need could not be read.
     Unreadable(Addr),
@@ -162,7 +162,7 @@ fn fde_by_header<'m>(
     let hdr = module.frames.eh_frame_hdr.as_ref()?;
     let bytes = module.file.as_ref()?.get(hdr.range.clone())?;
     let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(bases, 8).ok()?;
-    // gimli's own `fde_for_address` subtracts these two without a look at which is greater (0.34, found by fuzzing).
+    // gimli's own `fde_for_address` subtracts these two without a check which is greater (0.34, found by fuzzing).
     let (Pointer::Direct(entry), Pointer::Direct(start)) =
         (parsed.table()?.lookup(address, bases).ok()?, parsed.eh_frame_ptr())
     else {

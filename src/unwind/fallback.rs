@@ -12,7 +12,7 @@ use crate::limits::unwind::SCANNED_WORDS;
 pub(super) struct Found {
     /// Its registers.
     pub(super) registers: RegisterSet,
-    /// What its stack pointer is at least, where they do not tell it.
+    /// The least value of its stack pointer, where they do not have it.
     pub(super) lowest: Addr,
     /// Which way was used.
     pub(super) trust: Trust,

@@ -4,7 +4,7 @@
 //! frame with all callee-saved registers that are known there, how the frame was found, and why the stack ended.
 //! It names nothing (that is [`crate::symbols`]) and opens no file.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -19,8 +19,8 @@ mod cfi;
 mod fallback;
 
 use crate::arch::Architecture;
-use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage};
-use crate::limits::unwind::MOST_FRAMES;
+use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage, budget};
+use crate::limits::unwind::{COST_OF_A_FRAME, LEAST_FRAMES, MOST_FRAMES};
 use crate::modules::Modules;
 pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
@@ -28,7 +28,7 @@ use cfi::{NoStep, RowCache};
 /// One native frame, innermost first in its stack.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct NativeFrame {
-    /// Instruction pointer: of the thread in frame 0 and behind a signal frame, else a return address.
+    /// Instruction pointer: the thread's own in frame 0 and behind a signal frame, else a return address.
     pub pc: Addr,
     /// The address to look names and lines up with: `pc` itself, or `pc - 1` for a return address, because a call
     /// that never returns may be the last instruction of its function.
@@ -116,8 +116,8 @@ pub(crate) struct NativeStack {
 }
 
 impl NativeStack {
-    /// Give a stack that was saved what was not saved with it: the machine of its registers, and what tells the caller of a leaf
-    /// function from a frame that was searched for.
+    /// Add to a loaded stack the data that were not saved with it: the machine of its registers, and the mark that
+    /// distinguishes the caller of a leaf function from a frame of a stack search.
     pub(crate) fn of_machine(&mut self, architecture: Architecture) {
         for frame in &mut self.frames {
             frame.registers = frame.registers.on(architecture);
@@ -141,15 +141,24 @@ pub(crate) fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack
     let mut cache = RowCache::default();
     // Most threads are as deep as the one before.
     let mut depth = 0;
-    let mut one = |thread: &ThreadImage| {
-        let stack = stack(image, modules, &mut cache, thread, depth);
+    // Half of the budget of the look. Each thread gets an equal part of the rest.
+    let all = budget::left() / 2 / COST_OF_A_FRAME;
+    let mut left = usize::try_from(all).unwrap_or(usize::MAX);
+    let mut one = |(place, thread): (usize, &ThreadImage)| {
+        let part = left / (image.threads.len() - place).max(1);
+        let stack = stack(image, modules, &mut cache, thread, (depth, part.clamp(LEAST_FRAMES, MOST_FRAMES)));
         depth = stack.frames.len();
+        left = left.saturating_sub(depth);
         stack
     };
-    image.threads.iter().map(&mut one).collect()
+    let stacks: Vec<NativeStack> = image.threads.iter().enumerate().map(&mut one).collect();
+    let taken = all.saturating_sub(left as u64) * COST_OF_A_FRAME;
+    // The budget has them: it was twice as much.
+    budget::take(taken, || "frames of stacks".to_owned());
+    stacks
 }
 
-/// The registers to start with: all of a stopped thread, or the two that the kernel tells of a sleeping one.
+/// The registers to start with: all of a stopped thread, or the two that the kernel reports for a sleeping one.
 fn first_registers(architecture: Architecture, thread: &ThreadImage) -> Option<RegisterSet> {
     if let Some(registers) = thread.registers {
         return Some(registers.general);
@@ -164,15 +173,15 @@ fn first_registers(architecture: Architecture, thread: &ThreadImage) -> Option<R
 /// Functions that call one another and have no stack of their own: libffi's call of a function, and what that calls.
 const EMPTY_IN_A_ROW: usize = 3;
 
-/// Unwind a thread, with room for so many frames at first.
+/// Unwind a thread. `room` is the expected number of frames, `most` the greatest.
 fn stack(
     image: &ProcessImage,
     modules: &Modules,
     cache: &mut RowCache,
     thread: &ThreadImage,
-    room: usize,
+    (room, most): (usize, usize),
 ) -> NativeStack {
-    let mut frames: Vec<NativeFrame> = Vec::with_capacity(room);
+    let mut frames: Vec<NativeFrame> = Vec::with_capacity(room.min(most));
     let Some(mut registers) = first_registers(image.architecture, thread) else {
         return NativeStack { frames, end: StackEnd::NoRegisters };
     };
@@ -180,15 +189,15 @@ fn stack(
     let mut trust = Trust::Context;
     // A return address belongs to the call before it; the pc of a thread and of an interrupted frame is itself.
     let mut exact_pc = true;
-    // What the stack pointer is at least, where a step does not tell it.
+    // The least value of the stack pointer, where a step does not give it.
     let mut lowest = Addr(0);
     // Frames without a stack of their own, in a row.
     let mut empty = 0;
     let end = loop {
         let Some(pc) = registers.pc() else { break StackEnd::NoRegisters };
         let sp = registers.sp().unwrap_or(lowest);
-        if frames.len() >= MOST_FRAMES {
-            break StackEnd::Limit(MOST_FRAMES);
+        if frames.len() >= most {
+            break StackEnd::Limit(most);
         }
         let lookup = if exact_pc { pc } else { pc - 1 };
         if let Some(interrupted) = image.architecture.interrupted(pc, sp, memory) {
@@ -218,8 +227,10 @@ fn stack(
         };
         let up = next.sp().unwrap_or(lowest);
         empty = if up == sp { empty + 1 } else { 0 };
-        // Where a call puts nothing on the stack, a function may have no stack of its own, though not many in a row.
-        let is_empty = image.architecture.bytes_of_call() == 0 && empty <= EMPTY_IN_A_ROW && next.pc() != Some(pc);
+        // A function has no stack of its own where a call puts nothing there, or where its unwind information names the register with
+        // the return address (glibc's vfork). Few of these follow each other.
+        let may_be_empty = image.architecture.bytes_of_call() == 0 || how == Trust::Cfi;
+        let is_empty = may_be_empty && empty <= EMPTY_IN_A_ROW && next.pc() != Some(pc);
         // Only a signal frame may lead to another stack; all others lead up.
         if !signal && (up < sp || up == sp && !is_empty) {
             break StackEnd::NoProgress(pc);

@@ -47,6 +47,7 @@ pub(crate) fn report(
         summary: judgement.summary,
         sentence: judgement.sentence,
         scenes: Vec::new(),
+        foremost: judgement.foremost.iter().filter_map(|party| names.reference(party)).collect(),
         processes: (0..input.image.processes.len()).map(process).collect(),
         resources: names.keys().iter().map(|key| resource(input, &names, key)).collect(),
         waits: seen
@@ -68,6 +69,7 @@ pub(crate) fn report(
                     place: wait.place.clone(),
                     callback: callbacks.of_wait(&names, wait),
                     certainty: wait.certainty,
+                    proof: wait.proof(),
                     evidence: wait.evidence.clone(),
                 }
             })
@@ -90,7 +92,8 @@ pub(crate) fn report(
                     since_ms: hold.since_ms,
                     source: hold.source,
                     at: call_site(&names, &hold.holder, hold.frame),
-                    certainty: hold.certainty,
+                    certainty: hold.strength.certainty(),
+                    proof: hold.proof(),
                     evidence: hold.evidence.clone(),
                 }
             })
@@ -114,6 +117,7 @@ pub(crate) fn report(
                             holder_process,
                             holder,
                             holder_resource,
+                            proof: edge.proof(seen),
                         }
                     })
                     .collect(),
@@ -123,6 +127,7 @@ pub(crate) fn report(
         findings: judgement.findings,
         gaps,
         job: None,
+        made_to_happen: None,
         nccl_ras: input.gpu.into_iter().flat_map(|gpu| &gpu.heard).map(nccl_ras).collect(),
         capture,
     }
@@ -132,7 +137,7 @@ fn nccl_ras(heard: &Heard) -> report::NcclRas {
     report::NcclRas { address: heard.address.clone(), communicators: heard.answer.communicators.clone() }
 }
 
-/// The call to read at this frame of somebody.
+/// The call site of this frame.
 fn call_site(names: &Names<'_>, party: &Party, frame: Option<usize>) -> report::CallSite {
     frame.map_or_else(Default::default, |frame| call_sites::call_site(names.frames(party), frame))
 }
@@ -267,7 +272,7 @@ fn thread(
     }
 }
 
-/// What CUDA's runtime keeps for a thread.
+/// The error that CUDA's runtime keeps for a thread.
 fn cuda_error(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<report::CudaError> {
     let party = Party::Thread(position, tid);
     let kept = input.observations.last_errors.iter().find(|kept| kept.thread == party)?;
@@ -292,7 +297,7 @@ fn cuda_call(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<report
     })
 }
 
-/// Of a cluster that runs several jobs its process knows its own, and no launcher says so.
+/// A process of a cluster that runs several jobs knows its own job, and no launcher names it.
 fn of_job(mut identity: report::Identity, cluster: Option<&report::ClusterMember>) -> report::Identity {
     if let Some(cluster) = cluster.filter(|cluster| cluster.job.is_some() && identity.job.is_none()) {
         identity.job = Some(report::Job { engine: cluster.engine.clone(), id: cluster.job.clone(), step: None });
@@ -300,8 +305,8 @@ fn of_job(mut identity: report::Identity, cluster: Option<&report::ClusterMember
     identity
 }
 
-/// A rank that no launcher's variable names is known by its back end's object. Who has it from a parent that has the same was forked
-/// there, and helps that rank.
+/// A rank that no launcher's variable names is known by its back end's object. If its parent has the same object, the
+/// process was forked there, and helps that rank.
 fn of_group(input: &JudgeInput<'_>, position: usize, mut identity: report::Identity) -> report::Identity {
     let by_objects =
         |position: usize| input.observations.ranks.iter().find(|(of, _)| *of == position).map(|(_, rank)| *rank);
@@ -330,7 +335,7 @@ fn enqueued((_, one): &(usize, crate::waits::collective::Enqueued)) -> report::E
     }
 }
 
-/// Which process of which job it is; `None` where the capture says nothing of that, as a core.
+/// The identity of a process in its job; `None` if the capture has no data on it, such as a core.
 fn identity(image: &ProcessImage) -> Option<report::Identity> {
     let membership = launcher::membership(&image.environment);
     if membership.is_none() && image.launch.namespaces.pid.is_none() {

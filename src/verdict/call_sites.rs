@@ -1,9 +1,9 @@
-//! Which call of a stack a person should read, and whose code a frame runs: decided here, once for sentences, tables and JSON.
+//! The call site that matters in a stack, and the provenance of a frame's code: decided here, once for sentences,
+//! tables and JSON.
 //!
 //! In: merged frames. Out: a [`CallSite`] and a [`Library`]. It makes no sentence of them.
 
 use super::owners;
-use crate::python::library;
 use crate::report::{CallSite, Callback, Library};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::c_library::is_c_library;
@@ -14,7 +14,7 @@ pub(super) fn library_of(frame: &Frame) -> Option<Library> {
     let file = frame.file.as_deref();
     match frame.kind {
         FrameKind::Boundary => None,
-        FrameKind::Python => file.is_some_and(library::is_library).then_some(Library::Python),
+        FrameKind::Python => frame.origin.waits_for_caller().then_some(Library::Python),
         FrameKind::Native | FrameKind::Inline => {
             let function = frame.function.as_deref().unwrap_or_default();
             // Inlined or not: the files of Rust's library are named so in debug information.
@@ -51,7 +51,7 @@ pub(super) fn call_site(frames: &[Frame], from: usize) -> CallSite {
     let Some(first) = frames.get(from) else { return CallSite::default() };
     let all = || frames.iter().enumerate().skip(from);
     let python = || all().filter(|(_, frame)| frame.kind == FrameKind::Python);
-    if let Some(((called, _), (caller, _))) = library::call(python(), |(_, frame)| frame.file.as_deref()) {
+    if let Some((called, caller)) = library_call(python()) {
         return CallSite { call: Some(called), caller: owners::own(frames, caller).or(Some(caller)) };
     }
     if first.kind == FrameKind::Python {
@@ -81,10 +81,23 @@ pub(super) fn call_site(frames: &[Frame], from: usize) -> CallSite {
     CallSite { call: Some(call), caller }
 }
 
-/// The call to read of a thread of which no wait is known: from its innermost frame with a name on.
+/// The outermost frame of Python's library, which says what was called, and the frame of the program that called it; of
+/// Python frames with their positions, innermost first.
+fn library_call<'f>(mut frames: impl Iterator<Item = (usize, &'f Frame)>) -> Option<(usize, usize)> {
+    let mut called = None;
+    loop {
+        let (position, frame) = frames.next()?;
+        if !frame.origin.waits_for_caller() {
+            return called.zip(Some(position));
+        }
+        called = Some(position);
+    }
+}
+
+/// The call site of a thread without a known wait: from its innermost frame with a name on.
 pub(super) fn anywhere(frames: &[Frame]) -> CallSite {
     let named = frames.iter().position(|frame| frame.function.is_some());
-    // What an interpreter does for the program says nothing of a thread that runs.
+    // The interpreter's own work for the program does not describe a thread that runs.
     let site = named.map_or(CallSite::default(), |at| call_site(frames, at));
     let is_interpreter =
         |at: usize| frames.get(at).and_then(owners::owner).is_some_and(|owner| owner == owners::CPYTHON);
@@ -100,8 +113,8 @@ fn is_inner(frame: &Frame) -> bool {
     frame.kind == FrameKind::Boundary || frame.function.as_deref().is_none_or(inner)
 }
 
-/// What the call at frame `taken`, which took what the thread holds, called back: the code that waits at frame `waits`. On
-/// the way into Python (`into_python`) only an entry point of CUDA is said to have called.
+/// The callback inside the call at frame `taken`, which took the thread's hold: the code that waits at frame `waits`.
+/// On the way into Python (`into_python`) only an entry point of CUDA counts as a caller.
 pub(super) fn callback(frames: &[Frame], waits: usize, taken: usize, into_python: bool) -> Option<Callback> {
     let taker = frames.get(taken).filter(|frame| taken > waits && frame.kind != FrameKind::Python)?;
     let inside = frames.get(waits..taken)?;

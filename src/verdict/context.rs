@@ -1,4 +1,4 @@
-//! What the rules of findings and the summary look at, and what a rule hands back.
+//! The input of the rules of findings and of the summary, and the result of a rule.
 //!
 //! In: one judged sample. Out: nothing of its own: [`super::findings`] and [`super::summary`] both stand on this.
 
@@ -7,7 +7,7 @@ use super::{DeadEnd, JudgeInput, Orphan};
 use crate::graph::Cycle;
 use crate::waits::{Party, ResourceKey};
 
-/// What a rule looks at.
+/// The input of a rule.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) input: &'a JudgeInput<'a>,

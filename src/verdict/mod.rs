@@ -1,17 +1,19 @@
-//! Judgement: what the graph of one look means, and what to do about it.
+//! Judgement: what the graph of one sample means, and what to do about it.
 //!
-//! In: a [`JudgeInput`] of the target, and whether a second look confirmed what the first one saw. Out: a [`Judgement`]
-//! with verdict, cycles, findings and the summary, and [`assemble::report`], which makes the report of it. It reads
-//! no memory and decodes no lock: what is known stands in the observations.
+//! In: a [`JudgeInput`] of the target, and whether a second sample confirmed what the first one saw. Out: a
+//! [`Judgement`] with verdict, cycles, findings and the summary, and [`assemble::report`], which makes the report of
+//! it. It reads no memory and decodes no lock: what is known stands in the observations.
 
 pub(crate) mod assemble;
 mod call_sites;
 mod context;
 pub(crate) mod findings;
+mod foremost;
 pub(crate) mod frames;
+mod kept;
 pub(crate) mod names;
 mod owners;
-pub(crate) mod scenes;
+pub(crate) mod participants;
 mod summary;
 pub(crate) mod suspicion;
 #[cfg(test)]
@@ -22,21 +24,21 @@ mod tests;
 use std::collections::{BTreeSet, HashMap};
 
 use crate::gpu::GpuCores;
-use crate::graph::{Cycle, WaitGraph};
+use crate::graph::{Cycle, CycleEdge, WaitGraph};
 use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, ProcessImage, RegisterSource, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Severity, Verdict};
 use crate::threads::{RoleFinder, Thread};
 use crate::waits::kinds::Topic;
-use crate::waits::{Certainty, Gone, Hope, Hoped, Needs, Observations, Party, ResourceKey};
+use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Strength, WakeSource, Waker};
 use context::{Context, Roles};
 pub(crate) use findings::{Explanation, Fix, explain, explanations};
 use names::Names;
 use suspicion::{Confirmed, Suspicion};
 
 /// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and
-/// a driver's event thread every 100 ms to look at a word: that costs well under 1 %, and is no progress.
+/// a driver's event thread every 100 ms to check a word: that costs well under 1 %, and is no progress.
 const BUSY_PERMILLE: u64 = 50;
 /// Milliseconds within which a thread that was woken gets a processor, on a machine that is busy.
 const JUST_NOW: u64 = 1000;
@@ -47,7 +49,7 @@ const AWAKE_PERMILLE: u64 = 10;
 /// Everything known of one sample of the target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JudgeInput<'a> {
-    /// What was captured.
+    /// The captured data.
     pub image: &'a Image,
     /// Merged threads of each process, by its position in the image.
     pub threads: &'a [Vec<Thread>],
@@ -57,11 +59,11 @@ pub(crate) struct JudgeInput<'a> {
     pub observations: &'a Observations,
     /// How busy the GPUs were, where a thread waits for one.
     pub gpu: Option<&'a GpuUse>,
-    /// What ran on the GPUs, where there are cores of them.
+    /// Kernels on the GPUs, if there are cores of these.
     pub gpu_cores: &'a GpuCores,
 }
 
-/// What a look means.
+/// The meaning of a sample.
 #[derive(Debug)]
 pub(crate) struct Judgement {
     /// The verdict.
@@ -70,22 +72,24 @@ pub(crate) struct Judgement {
     pub cycles: Vec<Cycle>,
     /// Findings, the most important first.
     pub findings: Vec<Finding>,
-    /// What happens, in a sentence or some.
+    /// The events, in a sentence or some.
     pub summary: String,
     /// The one sentence that comes first.
     pub sentence: String,
+    /// Whom that is about, where it is about others than the main thread, and nothing is wrong.
+    pub foremost: Vec<Party>,
     /// Threads that cannot go on because of the cycles, else of the lost owners, else of the waits without end, else of the threads of
     /// the first finding that is no mere note; without these themselves.
     pub victims: Vec<Party>,
     /// The role of each thread, in the order of [`JudgeInput::threads`].
     roles: Roles,
-    /// What could not be decided here.
+    /// Facts that could not be decided here.
     pub gaps: Vec<Gap>,
-    /// Each cycle, each wait for a lock whose owner is gone, and each wait without end: what two looks must show alike.
+    /// Each cycle, each wait for a lock whose owner is gone, and each wait without end. Two samples must show it alike.
     pub suspicions: Vec<Suspicion>,
 }
 
-/// What one look suspects, before anything of it is confirmed or told.
+/// The suspicions of one sample, before any of them is confirmed or reported.
 #[derive(Debug)]
 pub(crate) struct Suspected {
     /// Cycles, in no order.
@@ -94,19 +98,19 @@ pub(crate) struct Suspected {
     pub(crate) suspicions: Vec<Suspicion>,
 }
 
-/// The same with what is judged by.
+/// The same with the data for the judgement.
 struct Suspects<'s> {
     graph: WaitGraph<'s>,
     cycles: Vec<Cycle>,
     orphans: Vec<Orphan>,
     dead_ends: Vec<DeadEnd>,
-    /// Who is at a standstill that cycles and lost owners explain.
+    /// Threads that are blocked only because of a reported cycle or orphaned lock.
     explained: BTreeSet<Party>,
     suspicions: Vec<Suspicion>,
     gaps: Vec<Gap>,
 }
 
-/// What seems wrong in a sample.
+/// The suspicions of a sample.
 pub(crate) fn suspected(input: &JudgeInput<'_>) -> Suspected {
     let Suspects { cycles, suspicions, .. } = suspects(input);
     Suspected { cycles, suspicions }
@@ -129,7 +133,8 @@ fn suspects<'s>(input: &JudgeInput<'s>) -> Suspects<'s> {
         ));
     }
 
-    let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(begin_at_the_gil).collect();
+    let in_order = |cycle| begin_at_the_gil(begin_at_the_oldest(input, cycle));
+    let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(in_order).collect();
     cycles.retain(|cycle| !is_wait_for_a_release(input, cycle));
     let waits_for = waits_by_resource(input);
     let orphans = orphans(input, &graph, &waits_for);
@@ -139,8 +144,9 @@ fn suspects<'s>(input: &JudgeInput<'s>) -> Suspects<'s> {
     Suspects { graph, cycles, orphans, dead_ends, explained, suspicions, gaps }
 }
 
-/// Judge one look. `confirmed` is what the looks so far say of each suspicion (`None` without a second one: a core, or the first
-/// of two). What needs a second look and is not confirmed is dropped, and a gap says so; so is whatever a second look refutes.
+/// Judges one sample. `confirmed` has the results of the samples so far for each suspicion (`None` without a second
+/// one: a core, or the first of two). A suspicion that needs a second sample and is not confirmed is dropped with a
+/// gap. So is one that a second sample refutes.
 pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Judgement {
     let Suspects { graph, mut cycles, mut orphans, mut dead_ends, explained, suspicions, mut gaps } = suspects(input);
     let mut unsure: Option<String> = None;
@@ -175,14 +181,14 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
     } else {
         Verdict::Blocked
     };
-    // What is proven comes first, so that the first cycle is the one that the verdict means; then the shortest.
+    // Proven cycles come first, so that the first cycle is the one that the verdict means; then the shortest.
     cycles.sort_by_key(|cycle| !cycle.proven);
     let roots = graph.roots();
     let roles = roles(input);
     let (cycles_of, roles_of) = (cycles.as_slice(), &roles);
     let context =
         Context { input, names: &names, cycles: cycles_of, orphans: &orphans, dead_ends: &dead_ends, roles: roles_of };
-    let findings = findings::run(&context);
+    let mut findings = findings::run(&context);
     let taking_part = taking_part(&context, verdict, &findings);
     let mut held_up: BTreeSet<Party> = graph.held_up_by(&taking_part).into_iter().collect();
     if verdict.exit_code() != 0 {
@@ -196,8 +202,34 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
         summary = format!("{unsure} {summary}");
         sentence = unsure;
     }
-    gaps.extend(kept_by_hope(&context, &graph));
-    Judgement { verdict, cycles, findings, summary, sentence, victims, roles, gaps, suspicions }
+    // Threads of the first sentence, where no finding makes it.
+    let foremost = match (verdict, findings.iter().any(|finding| finding.severity != Severity::Note)) {
+        (Verdict::Blocked, false) => foremost::of(&context),
+        _ => None,
+    };
+    let told: Vec<Party> = match &foremost {
+        Some(foremost) => foremost.parties.clone(),
+        None if taking_part.is_empty() => image_main(input).into_iter().collect(),
+        None => taking_part.iter().cloned().collect(),
+    };
+    if let Some(foremost) = &foremost {
+        sentence = foremost.sentence.clone();
+    }
+    if verdict != Verdict::Running {
+        let dead = foremost::dead_children(&context, &told);
+        if let Some(first) = findings.first_mut().filter(|first| first.title == sentence) {
+            first.title += &dead;
+        }
+        sentence += &dead;
+    }
+    let foremost = foremost.map(|one| one.parties).unwrap_or_default();
+    let passed_over = input.image.kernel.passed_over;
+    if verdict.exit_code() == 0 && passed_over > 0 {
+        let were = if passed_over == 1 { "child process was" } else { "child processes were" };
+        sentence += &format!("; {passed_over} {were} not looked at: --tree");
+    }
+    gaps.extend(kept_by_wake_source(&context, &graph));
+    Judgement { verdict, cycles, findings, summary, sentence, foremost, victims, roles, gaps, suspicions }
 }
 
 /// Each thing that seems wrong.
@@ -210,13 +242,13 @@ fn suspicions(input: &JudgeInput<'_>, cycles: &[Cycle], orphans: &[Orphan], dead
     all
 }
 
-/// Whether a cycle is shown by several looks only.
+/// Whether a cycle is shown by several samples only.
 fn is_weak(cycle: &Cycle) -> bool {
     cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
 }
 
-/// Drop what the looks do not confirm. An exact cycle of one process is taken at its word by one look, until a later one shows
-/// that its members moved.
+/// Drop what the samples do not confirm. An exact cycle of one process is taken at its word by one sample, until a
+/// later one shows that its members moved.
 fn keep_confirmed(
     input: &JudgeInput<'_>,
     confirmed: &Confirmed,
@@ -249,7 +281,8 @@ fn keep_confirmed(
     }
 }
 
-/// What is neither confirmed nor refuted, as the looks were incomplete: the first of it in a sentence, and what to do.
+/// Suspicions that are neither confirmed nor refuted, because the samples were incomplete: a sentence about the first,
+/// and the advice.
 fn unconfirmed(context: &Context<'_>, confirmed: &Confirmed) -> Option<String> {
     let input = context.input;
     let is_open =
@@ -266,28 +299,30 @@ fn unconfirmed(context: &Context<'_>, confirmed: &Confirmed) -> Option<String> {
     ))
 }
 
-/// Waits that only something unlikely keeps from being called stuck, as a signal that somebody would have to send: what that is,
-/// for the first of them.
-fn kept_by_hope(context: &Context<'_>, graph: &WaitGraph<'_>) -> Option<Gap> {
+/// Waits that only something unlikely keeps from being called stuck, such as a signal that another process would have
+/// to send: what that is, for the first of them.
+fn kept_by_wake_source(context: &Context<'_>, graph: &WaitGraph<'_>) -> Option<Gap> {
     let seen = context.input.observations;
     if !context.cycles.is_empty() || !context.orphans.is_empty() || !context.dead_ends.is_empty() {
         return None;
     }
-    let is_unlikely = |hope: &&Hope| !matches!(hope.by, Hoped::Party(_));
-    if !seen.hopes.iter().any(|hope| is_unlikely(&hope)) {
+    let is_unlikely = |wake_source: &&WakeSource| !matches!(wake_source.by, Waker::Party(_));
+    if !seen.wake_sources.iter().any(|wake_source| is_unlikely(&wake_source)) {
         return None;
     }
     let lasts =
         |key: &ResourceKey| seen.waits.iter().any(|wait| wait.resource == *key && !wait.timed && !wait.spinning);
-    let told = seen.enclosed.iter().filter(|enclosed| enclosed.is_told && lasts(&enclosed.resource));
-    graph.kept_by_hope(told.map(|enclosed| &enclosed.resource)).into_iter().find_map(|key| {
-        let hope = seen.hopes.iter().filter(is_unlikely).find(|hope| hope.resource == *key)?;
-        Some(Gap::new(format!("who could give {}", context.names.resource(key)), hope.what.clone()))
+    let told =
+        seen.known_wakers.iter().filter(|known_wakers| known_wakers.is_reportable && lasts(&known_wakers.resource));
+    graph.kept_by_wake_source(told.map(|known_wakers| &known_wakers.resource)).into_iter().find_map(|key| {
+        let wake_source =
+            seen.wake_sources.iter().filter(is_unlikely).find(|wake_source| wake_source.resource == *key)?;
+        Some(Gap::new(format!("who could give {}", context.names.resource(key)), wake_source.what.clone()))
     })
 }
 
-/// Who takes part in what is wrong: the members of all cycles; else who waits for a lock whose owner is gone; else the threads
-/// of all waits without end; else those of the first finding, unless that is a mere note.
+/// The participants: the members of all cycles; else the waiters for a lock whose owner is gone; else the threads of
+/// all waits without end; else those of the first finding, unless that is a mere note.
 fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) -> BTreeSet<Party> {
     if !context.cycles.is_empty() {
         return context.cycles.iter().flat_map(Cycle::parties).collect();
@@ -301,14 +336,19 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
     }
     let without_end: BTreeSet<Party> =
         context.dead_ends.iter().flat_map(|end| &end.waits).map(|wait| waits[*wait].waiter.clone()).collect();
-    if !without_end.is_empty() {
-        return without_end;
-    }
     let finding = findings.first().filter(|finding| finding.severity != Severity::Note);
     let ids: HashMap<String, usize> =
         (0..context.input.image.processes.len()).map(|process| (context.names.process_id(process), process)).collect();
     let threads = finding.into_iter().flat_map(|finding| &finding.threads);
-    threads.filter_map(|one| Some(Party::Thread(*ids.get(&one.process)?, one.tid))).collect()
+    without_end
+        .into_iter()
+        .chain(threads.filter_map(|one| Some(Party::Thread(*ids.get(&one.process)?, one.tid))))
+        .collect()
+}
+
+/// The main thread of the first process.
+fn image_main(input: &JudgeInput<'_>) -> Option<Party> {
+    input.image.processes.first().map(|process| Party::Thread(0, process.pid))
 }
 
 /// The role of each thread, looked up once: that goes through all of its frames.
@@ -340,14 +380,14 @@ pub(crate) struct Orphan {
 #[derive(Debug)]
 pub(crate) struct DeadEnd {
     /// Position among what is enclosed.
-    pub enclosed: usize,
+    pub known_wakers: usize,
     /// Positions of the waits for it; at least one.
     pub waits: Vec<usize>,
 }
 
-/// Waits without end. `explained`: what follows from the standstill of whole processes is suppressed when a cycle or a lost owner
-/// already explains that; so it is when what somebody waits for is itself known never to come. Then also who waits so: they never
-/// go on because of what explains it.
+/// Waits without end. `explained`: a cycle or a lost owner already explains why whole processes cannot go on, so waits
+/// that only follow from that are suppressed. The same applies if another wait without end explains them. The second
+/// result has the waiters of the suppressed waits: they never go on because of the explained ones.
 fn dead_ends(
     input: &JudgeInput<'_>,
     graph: &WaitGraph<'_>,
@@ -359,23 +399,39 @@ fn dead_ends(
         let of_it = waits_for.get(resource).into_iter().flatten().copied();
         of_it.filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
     };
-    let told = seen.enclosed.iter().enumerate().filter(|(_, one)| one.is_told && graph.never_comes(&one.resource));
-    let ends = told.map(|(enclosed, one)| DeadEnd { enclosed, waits: waits(&one.resource) });
+    let told =
+        seen.known_wakers.iter().enumerate().filter(|(_, one)| one.is_reportable && graph.never_comes(&one.resource));
+    let ends = told.map(|(known_wakers, one)| DeadEnd { known_wakers, waits: waits(&one.resource) });
     let mut ends: Vec<DeadEnd> = ends.filter(|end| !end.waits.is_empty()).collect();
-    let is_of_all = |end: &DeadEnd| seen.enclosed[end.enclosed].whole_process;
+    let is_of_all = |end: &DeadEnd| seen.known_wakers[end.known_wakers].whole_process;
     let mut held_up = BTreeSet::new();
     if explained || ends.iter().any(|end| !is_of_all(end)) {
         let (of_all, others): (Vec<DeadEnd>, Vec<DeadEnd>) = ends.into_iter().partition(is_of_all);
         held_up.extend(of_all.iter().flat_map(|end| &end.waits).map(|wait| seen.waits[*wait].waiter.clone()));
         ends = others;
     }
-    // Ids wrap around: a thread that was started last may have the least. What the main thread waits for comes first all the same.
+    // Ids wrap around: the last thread may have the lowest one. The main thread's wait comes first anyway.
     let pids: Vec<i32> = input.image.processes.iter().map(|process| process.pid).collect();
     let is_main = |wait: &usize| match seen.waits[*wait].waiter {
         Party::Thread(process, tid) => pids.get(process) == Some(&tid),
         _ => false,
     };
-    ends.sort_by_key(|end| !end.waits.iter().any(is_main));
+    // The root before those who wait for it: nobody who could give it waits for another of these.
+    let ended: HashMap<&Party, usize> = ends
+        .iter()
+        .enumerate()
+        .flat_map(|(at, end)| end.waits.iter().map(move |wait| (&seen.waits[*wait].waiter, at)))
+        .collect();
+    let at_of: HashMap<&ResourceKey, usize> =
+        ends.iter().enumerate().map(|(at, end)| (&seen.known_wakers[end.known_wakers].resource, at)).collect();
+    let mut follows = vec![false; ends.len()];
+    for hold in seen.holds.iter().filter(|hold| hold.gone.is_none()) {
+        if let (Some(at), Some(of)) = (at_of.get(&hold.resource), ended.get(&hold.holder)) {
+            follows[*at] |= at != of;
+        }
+    }
+    let follows: HashMap<usize, bool> = ends.iter().map(|end| end.known_wakers).zip(follows).collect();
+    ends.sort_by_key(|end| (follows.get(&end.known_wakers) == Some(&true), !end.waits.iter().any(is_main)));
     (ends, held_up)
 }
 
@@ -397,9 +453,9 @@ fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, waits_for: &WaitsFor<'
         let Some(gone) = hold.gone else { continue };
         let waits = waits_for.get(&hold.resource).cloned().unwrap_or_default();
         if !waits.is_empty() {
-            let blocks_for_ever = hold.certainty > Certainty::Candidate
+            let blocks_for_ever = hold.is_known()
                 && waits.iter().map(|wait| &seen.waits[*wait]).any(|wait| {
-                    let may_end = graph.hopes(&wait.resource, &wait.waiter).next().is_some();
+                    let may_end = graph.wake_sources(&wait.resource, &wait.waiter).next().is_some();
                     wait.needs == Needs::All && !wait.timed && !may_end
                 });
             orphans.push(Orphan { hold: position, gone, waits, blocks_for_ever });
@@ -447,7 +503,7 @@ fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
         .collect()
 }
 
-/// Of cycles between the same parties that differ only in which of several things is waited for, the first.
+/// Cycles between the same parties may differ only in the choice among several resources. Keeps the first of them.
 fn once_for_all_ways(input: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
     let needs_any = |cycle: &Cycle| {
         let waits = cycle.edges.iter().filter_map(|edge| edge.wait);
@@ -460,17 +516,32 @@ fn once_for_all_ways(input: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
     cycles.into_iter().filter(|cycle| !needs_any(cycle) || seen.insert(parties(cycle))).collect()
 }
 
-/// Whether a thread alone, with a time limit, asks once more for a lock that the code says it took, and that another thread may
-/// release: so waits whoever is to be woken by that release, as conditions that are made of plain locks do (gevent's for its pool of
-/// threads).
+/// Whether a thread alone, with a time limit, asks once more for a lock that the code says it took, and that another
+/// thread may release: a thread that such a release wakes waits in this way, as conditions that are made of plain locks
+/// do (gevent's for its pool of threads).
 fn is_wait_for_a_release(input: &JudgeInput<'_>, cycle: &Cycle) -> bool {
     let [edge] = cycle.edges.as_slice() else { return false };
     let hold = edge.hold.map(|hold| &input.observations.holds[hold]);
-    let may_be_released = hold.is_some_and(|hold| hold.certainty < Certainty::Exact && !hold.is_sole_holder);
+    let may_be_released = hold.is_some_and(|hold| hold.strength < Strength::Sole);
     cycle.timed && may_be_released
 }
 
-/// A cycle with a GIL is told from the thread that holds it: that is the one whose call can be changed.
+/// A cycle begins at the thread that has lived longest: ids of threads start again at the bottom once the kernel has used the
+/// highest.
+fn begin_at_the_oldest(input: &JudgeInput<'_>, mut cycle: Cycle) -> Cycle {
+    let age = |edge: &CycleEdge| {
+        let (Party::Thread(process, tid), true) = (&edge.waiter, cycle.edges.len() > 1) else { return None };
+        let process = input.image.processes.get(*process)?;
+        let position = process.threads.binary_search_by_key(tid, |thread| thread.tid).ok()?;
+        Some((process.pid, *tid != process.pid, process.threads[position].start_ticks, *tid))
+    };
+    let ages: Option<Vec<_>> = cycle.edges.iter().map(age).collect();
+    let oldest = ages.and_then(|ages| (0..ages.len()).min_by_key(|position| ages[*position]));
+    cycle.edges.rotate_left(oldest.unwrap_or_default());
+    cycle
+}
+
+/// A cycle with a GIL begins at the thread that holds it, because that thread's call can be changed.
 fn begin_at_the_gil(mut cycle: Cycle) -> Cycle {
     if let Some(waits_for_gil) = cycle.edges.iter().position(|edge| edge.resource.kind.topic == Topic::Gil) {
         let count = cycle.edges.len();

@@ -17,7 +17,7 @@ pub(crate) struct Names<'a> {
     input: &'a JudgeInput<'a>,
     ids: HashMap<&'a ResourceKey, usize>,
     keys: Vec<&'a ResourceKey>,
-    /// What is known of each resource, so that thousands of waits search nothing.
+    /// The description of each resource, so that thousands of waits search nothing.
     resources: HashMap<&'a ResourceKey, &'a Resource>,
     threads: HashMap<(usize, i32), &'a Thread>,
     /// Resources that others are called like.
@@ -27,7 +27,7 @@ pub(crate) struct Names<'a> {
 /// Words for a [`CallSite`](crate::report::CallSite).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CallPhrase {
-    /// The function that a person knows: the driver's entry point, else the one that waits.
+    /// The function with a known name: the driver's entry point, else the one that waits.
     pub api: Option<String>,
     /// The line of the program that called it, as "train.py:56"; without `api` the line that waits.
     pub line: Option<String>,
@@ -95,7 +95,7 @@ impl<'a> Names<'a> {
         &self.keys
     }
 
-    /// What is known of a resource.
+    /// The description of a resource.
     pub(crate) fn described(&self, key: &ResourceKey) -> Option<&'a Resource> {
         self.resources.get(key).copied()
     }
@@ -115,7 +115,7 @@ impl<'a> Names<'a> {
         self.threads.get(&(process, tid)).copied()
     }
 
-    /// Its frames, innermost first; empty for whoever is no captured thread.
+    /// Its frames, innermost first; empty for a party that is no captured thread.
     pub(crate) fn frames(&self, party: &Party) -> &'a [Frame] {
         match party {
             Party::Thread(process, tid) => self.thread(*process, *tid).map_or(&[], |thread| &thread.frames),
@@ -160,7 +160,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// "MainThread": where its id was told before.
+    /// "MainThread", for texts that have its id already.
     pub(crate) fn party_by_name(&self, party: &Party) -> String {
         match party {
             Party::Thread(process, tid) => {
@@ -198,7 +198,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What many things like it are called together, where that is not what it is called itself.
+    /// The common name of many things like it, if that differs from its own name.
     pub(crate) fn resource_in_general(&self, key: &ResourceKey) -> Option<String> {
         let label = self.label(key);
         label.is_one_of_many().then(|| label.called_in_general().to_string())
@@ -225,12 +225,12 @@ impl<'a> Names<'a> {
         if key.kind.topic == Topic::Gil { called.definite() } else { called }
     }
 
-    /// What a holder is to a resource: "holds the GIL", "runs in child process 12".
+    /// A holder's relation to a resource: "holds the GIL", "runs in child process 12".
     pub(crate) fn held(&self, key: &ResourceKey) -> String {
         key.kind.holding.held(&self.called(key))
     }
 
-    /// What a wait is for, with its mode: "rwlock 0x33b84080 (read)".
+    /// The object of a wait, with its mode: "rwlock 0x33b84080 (read)".
     pub(crate) fn waited_for(&self, wait: &Wait) -> String {
         let label = self.resource(&wait.resource);
         match wait.mode {
@@ -261,7 +261,7 @@ impl<'a> Names<'a> {
         is_driver_function(frame) || frame.kind == FrameKind::Native && frame.module.as_deref().is_some_and(is_cudas)
     }
 
-    /// The thread as the report refers to it; `None` for whoever is no thread.
+    /// The thread as the report refers to it; `None` for a party that is no thread.
     pub(crate) fn reference(&self, party: &Party) -> Option<report::ThreadReference> {
         match party {
             Party::Thread(process, tid) => {

@@ -1,18 +1,17 @@
-//! Whose code a frame runs, in the word that a person has for it; nobody's of these is the program's own.
+//! The provenance of a frame's code, by its common name. The program's own code has none.
 //!
 //! In: merged frames. Out: a name ("CPython", "pytest", "the C library") or none, and the first frame that is the program's own.
 //! It decides by files and modules alone, never by what a function does, and reads nothing.
 
 use std::borrow::Cow;
 
-use crate::python::library;
-use crate::report::installed;
+use crate::origin::{Origin, OriginKind};
 use crate::symbols::Mangling;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::c_library::is_c_library;
 use crate::waits::cuda;
 
-/// What a whole is called whose frames nobody wants to read one by one.
+/// The name of a whole, such as a library, whose single frames interest no reader.
 type Owner = Cow<'static, str>;
 
 pub(super) const CPYTHON: &str = "CPython";
@@ -78,12 +77,12 @@ const OF_CPYTHON: &[&str] = &[
 pub(super) fn owner(frame: &Frame) -> Option<Owner> {
     match frame.kind {
         FrameKind::Boundary => None,
-        FrameKind::Python => of_python(frame.file.as_deref()?),
+        FrameKind::Python => of_python(&frame.origin),
         FrameKind::Native | FrameKind::Inline => of_native(frame),
     }
 }
 
-/// Of the frames from `from` on, the first of the program's own: one with a line, if there is such.
+/// The first frame of the program's own from `from` on: one with a line, if possible.
 pub(super) fn own(frames: &[Frame], from: usize) -> Option<usize> {
     let own = || {
         let numbered = frames.iter().enumerate().skip(from);
@@ -93,21 +92,12 @@ pub(super) fn own(frames: &[Frame], from: usize) -> Option<usize> {
     lined.or_else(|| own().next()).map(|(position, _)| position)
 }
 
-fn of_python(file: &str) -> Option<Owner> {
-    if let Some(rest) = installed(file) {
-        // Below the standard library's folder nothing is told apart.
-        let is_package = file.contains("-packages/");
-        return Some(if is_package { package(rest).into() } else { PYTHONS_LIBRARY.into() });
+fn of_python(origin: &Origin) -> Option<Owner> {
+    match origin.kind {
+        OriginKind::Program => None,
+        OriginKind::Stdlib => Some(PYTHONS_LIBRARY.into()),
+        _ => origin.name.as_deref().map(|name| name.to_owned().into()),
     }
-    (file.starts_with("<frozen ") || library::is_library(file) && !file.starts_with('/'))
-        .then(|| PYTHONS_LIBRARY.into())
-}
-
-/// `_pytest/runner.py` is of pytest.
-fn package(path: &str) -> String {
-    let name = path.split('/').next().unwrap_or(path);
-    let name = name.strip_suffix(".py").unwrap_or(name);
-    name.trim_start_matches('_').to_owned()
 }
 
 fn of_native(frame: &Frame) -> Option<Owner> {

@@ -1,11 +1,12 @@
 //! The sentence at the top of the report.
 //!
-//! In: the judged look. Out: one or two sentences that a tired engineer can act on. It decides nothing.
+//! In: the judged sample. Out: one or two sentences that a tired engineer can act on. It decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::busy_threads;
 use super::context::Context;
+use super::kept;
 use crate::graph::{Cycle, Root};
 use crate::limits::verdict::ROOTS_TOLD;
 use crate::report::{Finding, Severity, Verdict};
@@ -19,8 +20,8 @@ pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], 
         (Verdict::Deadlock | Verdict::SuspectedDeadlock, Some(cycle)) => {
             let more = match victims.len() {
                 0 => String::new(),
-                1 => " 1 more thread waits because of this.".into(),
-                count => format!(" {count} more threads wait because of this."),
+                1 => " 1 more thread is stuck behind it.".into(),
+                count => format!(" {count} more threads are stuck behind it."),
             };
             format!("{}{more}", cycle_sentence(context, cycle))
         }
@@ -34,7 +35,7 @@ pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], 
     capitalised(&text)
 }
 
-/// The sentence that comes first: the title of what is wrong; else what the main thread waits for or is at.
+/// The sentence that comes first: the title of the first finding, else the main thread's wait or place.
 pub(super) fn first_sentence(context: &Context<'_>, verdict: Verdict, findings: &[Finding], roots: &[Root]) -> String {
     if let Some(finding) =
         findings.first().filter(|finding| finding.severity != Severity::Note && !finding.title.is_empty())
@@ -77,7 +78,7 @@ pub(super) fn first_sentence(context: &Context<'_>, verdict: Verdict, findings: 
     )
 }
 
-/// Who holds and waits for what, once around.
+/// The holds and waits of a cycle, once around.
 pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
     let names = context.names;
     let mut parts = Vec::new();
@@ -110,26 +111,26 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
     parts.join("; ") + "."
 }
 
-/// Who waits for what can never come.
+/// The waiters for something that can never come.
 pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
     let names = context.names;
     let seen = context.input.observations;
-    let enclosed = &seen.enclosed[end.enclosed];
+    let known_wakers = &seen.known_wakers[end.known_wakers];
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
         1 => String::new(),
         count => format!(" {} more wait for it.", count - 1),
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
-    let could = seen.holds.iter().filter(|hold| hold.resource == enclosed.resource && hold.gone.is_none());
-    let role = context.names.described(&enclosed.resource).and_then(|one| one.role);
+    let could = seen.holds.iter().filter(|hold| hold.resource == known_wakers.resource && hold.gone.is_none());
+    let role = context.names.described(&known_wakers.resource).and_then(|one| one.role);
     let call = if matches!(role, Some(Role::UnfinishedItems { .. })) { "call task_done()" } else { "give it" };
     let could = wait_themselves(context, could, call);
     format!(
-        "{who} waits for {what}{}; {}.{others}{}",
+        "{who} waits for {what}{}; {}.{others}{could}{}",
         names.call(&wait.waiter, wait.frame).phrase(),
-        enclosed.why,
-        could
+        known_wakers.why,
+        kept::sentence(context, wait)
     )
 }
 
@@ -161,7 +162,7 @@ fn wait_themselves<'h>(context: &Context<'_>, could: impl Iterator<Item = &'h Ho
 /// An owner without an id.
 const UNNAMED: &str = "its owner";
 
-/// Who waits for a lock that nobody can release.
+/// The waiters for a lock that nobody can release.
 pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> String {
     let names = context.names;
     let hold = &context.input.observations.holds[orphan.hold];
@@ -239,7 +240,7 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     if rest > 0 {
         sentences.push(format!("and {rest} other things are waited for"));
     }
-    // The main thread is what a person asks about: it is named even where nothing is known of its wait.
+    // Readers ask about the main thread, so it is named even if its wait is unknown.
     if let (false, Some(first)) = (main_said, input.image.processes.first()) {
         let party = Party::Thread(0, first.pid);
         if !waiting.contains(&party) && names.thread(0, first.pid).is_some() {
@@ -274,7 +275,7 @@ fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> 
 }
 
 /// The threads that libraries made for their own work.
-fn library_threads(context: &Context<'_>) -> BTreeSet<Party> {
+pub(super) fn library_threads(context: &Context<'_>) -> BTreeSet<Party> {
     let input = context.input;
     let mut found = BTreeSet::new();
     for (process, (threads, roles)) in input.threads.iter().zip(context.roles).enumerate() {
@@ -296,7 +297,7 @@ fn library_threads(context: &Context<'_>) -> BTreeSet<Party> {
 /// How many things each thread waits for at once.
 type Things<'w> = BTreeMap<&'w Party, usize>;
 
-/// Of the many things that the same threads wait for at once, the first stands for all.
+/// Several resources may have the same waiters at once. Only the first of them is kept.
 fn once_for_each_set<'r>(things: &Things<'_>, roots: &'r [Root]) -> Vec<&'r Root> {
     let mut seen: BTreeSet<&[Party]> = BTreeSet::new();
     let stands_for_more = |root: &Root| {

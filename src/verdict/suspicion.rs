@@ -1,7 +1,7 @@
-//! What seems wrong, by the waits and holds of its own members: what two looks must show alike.
+//! Suspicions, by the waits and holds of their own members, which two samples must show alike.
 //!
-//! In: cycles, lost owners and waits without end of one look. Out: a [`Suspicion`] each. Whatever other threads do in the
-//! meantime is no part of it. Whether two looks show the same is for whoever takes the looks.
+//! In: cycles, lost owners and waits without end of one sample. Out: a [`Suspicion`] each. Whatever other threads do in
+//! the meantime is no part of it. The caller, which takes the samples, decides whether two of them show the same.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 
 use super::{DeadEnd, JudgeInput, Orphan};
 use crate::graph::Cycle;
-use crate::waits::{Hoped, Party, ResourceKey};
+use crate::waits::{Party, ResourceKey, Waker};
 
-/// One member: who waits for what, who has it.
+/// One member: waiter, resource and holder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Link {
-    /// Who waits.
+    /// The waiter.
     pub waiter: Party,
-    /// For what.
+    /// The resource that it waits for.
     pub resource: ResourceKey,
     /// "read", "write".
     pub mode: Option<&'static str>,
-    /// Who has it.
+    /// The holder.
     pub holder: Option<Party>,
-    /// What shows this very wait, where the waiter is no thread, whose waits the kernel counts.
+    /// Texts that identify this very wait, if the waiter is no thread. For threads the kernel counts waits.
     pub said: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl Ord for Shared {
     }
 }
 
-/// What the looks so far say of suspicions.
+/// The results of the samples so far for suspicions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confirmed {
     /// Each member's wait never ended in between.
@@ -123,10 +123,11 @@ pub(super) fn of_orphan(input: &JudgeInput<'_>, orphan: &Orphan, wait: usize) ->
 /// Each wait without end, with the waits of all who could have ended it.
 pub(super) fn of_dead_end(input: &JudgeInput<'_>, end: &DeadEnd) -> Vec<Suspicion> {
     let seen = input.observations;
-    let resource = &seen.enclosed[end.enclosed].resource;
-    let hopes = seen.hopes.iter().filter(|hope| hope.resource == *resource);
-    let parties: BTreeSet<&Party> =
-        hopes.filter_map(|hope| if let Hoped::Party(party) = &hope.by { Some(party) } else { None }).collect();
+    let resource = &seen.known_wakers[end.known_wakers].resource;
+    let wake_sources = seen.wake_sources.iter().filter(|wake_source| wake_source.resource == *resource);
+    let parties: BTreeSet<&Party> = wake_sources
+        .filter_map(|wake_source| if let Waker::Party(party) = &wake_source.by { Some(party) } else { None })
+        .collect();
     let could = |waiter: &Party| {
         let process = if let Party::Thread(process, _) = waiter { Some(Party::Process(*process)) } else { None };
         parties.contains(waiter) || process.is_some_and(|process| parties.contains(&process))

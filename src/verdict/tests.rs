@@ -1,4 +1,4 @@
-//! Judgement over hand-made looks.
+//! Judgement over hand-made samples.
 
 use super::*;
 use crate::gpu::{Device, GpuCore, GpuCores, Kernel, Place};
@@ -7,10 +7,10 @@ use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
 use crate::waits::circumstances::{CudaLibrary, Fits, KernelWord};
-use crate::waits::model::Enclosed;
-use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
+use crate::waits::model::KnownWakers;
+use crate::waits::{Hold, Resource, ResourceKey, Scope, Strength, Wait};
 
-struct Scene {
+struct Participant {
     image: Image,
     threads: Vec<Vec<Thread>>,
     seen: Observations,
@@ -22,9 +22,9 @@ fn key(kind: &'static str) -> ResourceKey {
     ResourceKey { kind, scope: Scope::Process(0), address: Addr(0x1000) }
 }
 
-impl Scene {
+impl Participant {
     /// Threads with frames written as "function" (native), "module!" or "function@file:line" (Python).
-    fn new(threads: &[(i32, &str, &[&str])]) -> Scene {
+    fn new(threads: &[(i32, &str, &[&str])]) -> Participant {
         let images =
             threads.iter().map(|(tid, name, _)| ThreadImage { name: name.to_string(), ..ThreadImage::new(*tid) });
         let process = ProcessImage {
@@ -40,7 +40,7 @@ impl Scene {
             python: None,
             frames: frames.iter().map(|text| frame(text)).collect(),
         });
-        Scene {
+        Participant {
             threads: vec![merged.collect()],
             image: Image { processes: vec![process], ..Image::default() },
             seen: Observations {
@@ -78,29 +78,29 @@ impl Scene {
             since_ms: None,
             source: None,
             frame: None,
-            certainty: Certainty::Exact,
-            is_end: false,
-            is_sole_holder: false,
-            counted_readers: None,
-            is_sole_candidate: false,
+            strength: Strength::Recorded,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
     }
 
-    /// Of this nobody but these is left to end a wait for it.
-    fn enclose(&mut self, kind: &'static str, hopes: &[Party]) {
-        self.seen.enclosed.push(Enclosed {
+    /// Only these parties are left to end a wait for this resource.
+    fn enclose(&mut self, kind: &'static str, wake_sources: &[Party]) {
+        self.seen.known_wakers.push(KnownWakers {
             resource: key(kind),
             why: String::new(),
             certainty: Certainty::Inferred,
             ruled_out: Vec::new(),
             whole_process: true,
-            is_told: true,
+            is_reportable: true,
         });
-        let hope =
-            |by: &Party| Hope { resource: key(kind), waiter: None, by: Hoped::Party(by.clone()), what: String::new() };
-        self.seen.hopes.extend(hopes.iter().map(hope));
+        let wake_source = |by: &Party| WakeSource {
+            resource: key(kind),
+            waiter: None,
+            by: Waker::Party(by.clone()),
+            what: String::new(),
+        };
+        self.seen.wake_sources.extend(wake_sources.iter().map(wake_source));
     }
 
     fn input(&self) -> JudgeInput<'_> {
@@ -120,9 +120,9 @@ impl Scene {
 }
 
 /// A process whose main thread waits for a kernel that stands at these addresses and has a word of the host's memory.
-fn waits_for_a_kernel(addresses: &[u64], word: Option<u32>) -> Scene {
+fn waits_for_a_kernel(addresses: &[u64], word: Option<u32>) -> Participant {
     let mut scene =
-        Scene::new(&[(5, "main", &["cudaDeviceSynchronize", "main"]), (6, "writer", &["pthread_mutex_lock"])]);
+        Participant::new(&[(5, "main", &["cudaDeviceSynchronize", "main"]), (6, "writer", &["pthread_mutex_lock"])]);
     scene.wait(5, "cuda_device", None);
     scene.wait(6, "pthread_mutex", None);
     scene.hold(Party::Thread(0, 5), "pthread_mutex");
@@ -143,14 +143,14 @@ fn waits_for_a_kernel(addresses: &[u64], word: Option<u32>) -> Scene {
 
 #[test]
 fn a_kernel_in_a_small_loop_may_wait_for_a_word_of_the_host() {
-    let codes = |scene: &Scene| scene.judge().findings.into_iter().map(|one| one.code).collect::<Vec<_>>();
+    let codes = |scene: &Participant| scene.judge().findings.into_iter().map(|one| one.code).collect::<Vec<_>>();
     let scene = waits_for_a_kernel(&[0x1000, 0x1010], Some(0));
     assert_eq!(codes(&scene), ["spinning-on-memory"]);
     let message = &scene.judge().findings[0].message;
     assert!(message.contains("Its argument 1 is 0x7000, a word of the host's memory, which is 0x0"), "{message}");
     assert!(message.contains("writer (6) has that address, and waits for pthread mutex"), "{message}");
     assert!(!message.contains("main (5) has that address"), "{message}");
-    // Far apart, of no known value, or of somebody who waits for nothing.
+    // Far apart, of no known value, or of a thread that waits for nothing.
     assert_eq!(codes(&waits_for_a_kernel(&[0x1000, 0x2000], Some(0))), ["kernel-never-ends"]);
     assert_eq!(codes(&waits_for_a_kernel(&[0x1000], None)), ["kernel-never-ends"]);
     let mut scene = waits_for_a_kernel(&[0x1000], Some(0));
@@ -158,7 +158,7 @@ fn a_kernel_in_a_small_loop_may_wait_for_a_word_of_the_host() {
     assert_eq!(codes(&scene), Vec::<String>::new());
 }
 
-/// As if the waits of all that a look suspects had ended meanwhile.
+/// As if the waits of all that a sample suspects had ended meanwhile.
 fn refuted(judgement: &Judgement) -> Confirmed {
     Confirmed { refuted: judgement.suspicions.iter().cloned().collect(), ..Confirmed::default() }
 }
@@ -188,8 +188,8 @@ const CALLBACK: &[&str] = &[
     "f@/usr/lib/python3/dist-packages/numba/cuda/driver.py:1011",
 ];
 
-fn seed(holder: &[&str], waiter: &[&str], lock: &'static str) -> Scene {
-    let mut scene = Scene::new(&[(533, "MainThread", holder), (543, "occupancy", waiter)]);
+fn seed(holder: &[&str], waiter: &[&str], lock: &'static str) -> Participant {
+    let mut scene = Participant::new(&[(533, "MainThread", holder), (543, "occupancy", waiter)]);
     scene.wait(533, lock, Some("read"));
     scene.hold(Party::Thread(0, 533), "gil");
     scene.wait(543, "gil", None);
@@ -226,13 +226,14 @@ fn gil_against_driver_callback() {
 
 #[test]
 fn other_cycles_have_their_names() {
-    let code = |scene: &Scene| scene.judge().findings.first().map(|finding| finding.code.clone()).unwrap_or_default();
+    let code =
+        |scene: &Participant| scene.judge().findings.first().map(|finding| finding.code.clone()).unwrap_or_default();
     let host = ["take_gil", "g@h.py:1", "ffi_closure", "libcuda.so.1!", "start_thread", "clone3"];
     assert_eq!(code(&seed(&["cuStreamSynchronize", "m@t.py:1"], &host, "cuda_stream")), "gil-vs-host-function");
     assert_eq!(code(&seed(&["pthread_mutex_lock"], &["take_gil"], "pthread_mutex")), "gil-vs-native-lock");
     assert_eq!(code(&seed(&["pthread_join"], &["take_gil"], "thread")), "join-cycle");
 
-    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
+    let mut scene = Participant::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
     scene.wait(1, "pthread_mutex", None);
     scene.hold(Party::Thread(0, 1), "pthread_rwlock");
     scene.wait(2, "pthread_rwlock", None);
@@ -245,7 +246,7 @@ fn other_cycles_have_their_names() {
     assert!(denied.cycles.is_empty() && denied.findings.is_empty() && denied.gaps.len() == 1);
     assert_eq!(denied.verdict, Verdict::Blocked);
 
-    let mut scene = Scene::new(&[(1, "a", &["f"])]);
+    let mut scene = Participant::new(&[(1, "a", &["f"])]);
     scene.wait(1, "pthread_mutex", None);
     scene.hold(Party::Thread(0, 1), "pthread_mutex");
     assert_eq!(code(&scene), "self-deadlock");
@@ -258,7 +259,7 @@ fn lost_owners() {
         (Gone::LeftInParent, "fork-orphaned-lock"),
         (Gone::ProcessDead, "dead-process-holds-lock"),
     ] {
-        let mut scene = Scene::new(&[(1, "a", &["f"])]);
+        let mut scene = Participant::new(&[(1, "a", &["f"])]);
         scene.wait(1, "pthread_mutex", None);
         scene.hold(Party::Absent(0, 99), "pthread_mutex").gone = Some(gone);
         let judgement = scene.judge();
@@ -271,7 +272,7 @@ fn lost_owners() {
 
 #[test]
 fn running_blocked_and_stopped() {
-    let mut scene = Scene::new(&[(1, "MainThread", &["poll", "m@t.py:4"]), (2, "w", &["spin"])]);
+    let mut scene = Participant::new(&[(1, "MainThread", &["poll", "m@t.py:4"]), (2, "w", &["spin"])]);
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Blocked);
     assert!(judgement.summary.contains("MainThread (1) in poll, called by m at t.py:4"), "{}", judgement.summary);
@@ -300,7 +301,7 @@ fn threads_that_take_turns_at_locks_run_though_all_sleep_at_the_look() {
         machine.in_system_call(registers, -512, [0x1000, 0x80, 2, time_out, 0, 0])
     };
     let made = |turns: [u64; 2], time_out: u64| {
-        let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
+        let mut scene = Participant::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
         for (thread, turns) in scene.image.processes[0].threads.iter_mut().zip(turns) {
             thread.registers = Some(asleep(time_out));
             thread.turns = Some(turns);
@@ -318,16 +319,15 @@ fn threads_that_take_turns_at_locks_run_though_all_sleep_at_the_look() {
 
 #[test]
 fn a_reader_behind_a_writer_is_a_note() {
-    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"]), (3, "c", &["h"])]);
+    let mut scene = Participant::new(&[(1, "a", &["f"]), (2, "b", &["g"]), (3, "c", &["h"])]);
     // The place in the queue of the lock at 0x1000: a resource of its own (waits::libc::rwlock).
     let queue = ResourceKey { address: Addr(0x1004), ..key("pthread_rwlock") };
     scene.wait(1, "pthread_rwlock", Some("read")).resource = queue.clone();
     scene.wait(2, "pthread_rwlock", Some("write"));
     let hold = scene.hold(Party::Thread(0, 2), "pthread_rwlock");
-    (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue.clone());
+    (hold.mode, hold.strength, hold.resource) = (Some("write"), Strength::Inferred, queue.clone());
     let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
-    (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
-    hold.counted_readers = Some(2);
+    (hold.mode, hold.strength) = (Some("read"), Strength::Candidate);
     scene.seen.resources.push(Resource {
         key: key("pthread_rwlock"),
         process: 0,
@@ -344,7 +344,7 @@ fn a_reader_behind_a_writer_is_a_note() {
 
 #[test]
 fn a_reader_of_what_a_writer_holds_is_in_no_queue() {
-    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"]), (3, "c", &["h"])]);
+    let mut scene = Participant::new(&[(1, "a", &["f"]), (2, "b", &["g"]), (3, "c", &["h"])]);
     let other = ResourceKey { address: Addr(0x2000), ..key("pthread_rwlock") };
     // 2 holds the lock that 1 wants to read, and waits to write another one, which 3 holds and gives back soon.
     scene.wait(1, "pthread_rwlock", Some("read"));
@@ -355,9 +355,9 @@ fn a_reader_of_what_a_writer_holds_is_in_no_queue() {
     assert!(scene.judge().findings.iter().all(|finding| finding.code != "reader-behind-writer"));
 }
 
-/// What a process with this libcuda is told on a machine with that kernel driver.
+/// The findings for a process with this libcuda on a machine with that kernel driver.
 fn mismatch(library: &str, kernel: &str, branches: &[u64]) -> Vec<Finding> {
-    let mut scene = Scene::new(&[(1, "MainThread", &["poll", "m@t.py:1"])]);
+    let mut scene = Participant::new(&[(1, "MainThread", &["poll", "m@t.py:1"])]);
     scene.image.kernel.gpu_driver = Some(kernel.into());
     scene.seen.cuda = vec![
         CudaLibrary {
@@ -394,7 +394,8 @@ fn libraries_of_another_driver_have_three_repairs() {
 
 #[test]
 fn forward_compatibility_that_works_is_no_mismatch() {
-    let mut scene = Scene::new(&[(1, "MainThread", &["poll"]), (2, "cuda-EvtHandlr", &["poll", "libcuda.so.1!"])]);
+    let mut scene =
+        Participant::new(&[(1, "MainThread", &["poll"]), (2, "cuda-EvtHandlr", &["poll", "libcuda.so.1!"])]);
     scene.image.kernel.gpu_driver = Some("535.54.03".into());
     let fits = Some(Fits { cuda: "13.0".into(), branches: vec![535] });
     let version = Some("580.65.06".into());
@@ -405,8 +406,11 @@ fn forward_compatibility_that_works_is_no_mismatch() {
 
 #[test]
 fn a_driver_lock_left_in_the_parent_is_cuda_after_fork() {
-    let mut scene =
-        Scene::new(&[(7, "python3", &["pthread_rwlock_wrlock", "libcuda.so.1!", "cuMemAlloc_v2", "load@worker.py:3"])]);
+    let mut scene = Participant::new(&[(
+        7,
+        "python3",
+        &["pthread_rwlock_wrlock", "libcuda.so.1!", "cuMemAlloc_v2", "load@worker.py:3"],
+    )]);
     scene.wait(7, "pthread_rwlock", Some("write"));
     scene.hold(Party::Absent(0, 3), "pthread_rwlock").gone = Some(Gone::LeftInParent);
     let judgement = scene.judge();
@@ -419,7 +423,7 @@ fn a_driver_lock_left_in_the_parent_is_cuda_after_fork() {
 
 #[test]
 fn a_thread_in_cuda_beside_one_that_ends_the_program_is_told() {
-    let mut scene = Scene::new(&[
+    let mut scene = Participant::new(&[
         (1, "main", &["pthread_join", "libjobs.so!", "__cxa_finalize", "exit", "main"]),
         (2, "worker", &["libcuda.so.1!", "cuLaunchKernel", "work"]),
     ]);
@@ -434,9 +438,9 @@ fn a_thread_in_cuda_beside_one_that_ends_the_program_is_told() {
 
 #[test]
 fn the_command_for_a_core_of_the_gpu_is_exact() {
-    let mut scene = Scene::new(&[(5, "MainThread", &["libcuda.so.1!", "cuCtxSynchronize", "m@t.py:1"])]);
+    let mut scene = Participant::new(&[(5, "MainThread", &["libcuda.so.1!", "cuCtxSynchronize", "m@t.py:1"])]);
     scene.wait(5, "cuda_device", None).spinning = true;
-    let help = |scene: &Scene| {
+    let help = |scene: &Participant| {
         let findings = scene.judge().findings;
         let finding = findings.iter().find(|finding| finding.code == "waiting-for-gpu").expect("found");
         finding.help.join(" ")
@@ -472,10 +476,10 @@ fn library(path: &str) -> Mapping {
 
 #[test]
 fn who_starts_the_ranks_is_none_that_is_missing() {
-    let mut scene = Scene::new(&[(10, "MainThread", &["libcuda.so.1!", "cuCtxSynchronize", "step@train.py:9"])]);
+    let mut scene = Participant::new(&[(10, "MainThread", &["libcuda.so.1!", "cuCtxSynchronize", "step@train.py:9"])]);
     scene.wait(10, "cuda_device", None).spinning = true;
     for (position, pid) in [(1, 11), (2, 12)] {
-        let mut other = Scene::new(&[(pid, "MainThread", &["clock_nanosleep", "run@agent.py:5"])]);
+        let mut other = Participant::new(&[(pid, "MainThread", &["clock_nanosleep", "run@agent.py:5"])]);
         scene.image.processes.append(&mut other.image.processes);
         scene.threads.append(&mut other.threads);
         scene.wait(pid, "timer", None).waiter = Party::Thread(position, pid);
@@ -498,7 +502,7 @@ fn who_starts_the_ranks_is_none_that_is_missing() {
 #[test]
 fn who_could_be_woken_only_by_members_of_a_cycle_is_held_up_by_it() {
     let lock = "pthread_mutex_lock";
-    let mut scene = Scene::new(&[(1, "a", &[lock]), (2, "b", &[lock]), (3, "c", &["pthread_cond_wait"])]);
+    let mut scene = Participant::new(&[(1, "a", &[lock]), (2, "b", &[lock]), (3, "c", &["pthread_cond_wait"])]);
     let other = ResourceKey { address: Addr(0x2000), ..key("pthread_mutex") };
     scene.wait(1, "pthread_mutex", None);
     scene.hold(Party::Thread(0, 2), "pthread_mutex");
@@ -510,7 +514,7 @@ fn who_could_be_woken_only_by_members_of_a_cycle_is_held_up_by_it() {
     let judgement = scene.judge();
     assert_eq!((judgement.verdict, judgement.victims), (Verdict::Deadlock, vec![Party::Thread(0, 3)]));
     // A fourth that goes on could wake it.
-    let mut scene = Scene::new(&[(1, "a", &[lock]), (3, "c", &["pthread_cond_wait"]), (4, "d", &["work"])]);
+    let mut scene = Participant::new(&[(1, "a", &[lock]), (3, "c", &["pthread_cond_wait"]), (4, "d", &["work"])]);
     scene.wait(1, "pthread_mutex", None);
     scene.hold(a.clone(), "pthread_mutex");
     scene.wait(3, "pthread_cond", None);
@@ -522,7 +526,8 @@ fn who_could_be_woken_only_by_members_of_a_cycle_is_held_up_by_it() {
 #[test]
 fn the_report_names_the_victims_and_the_call_to_read() {
     let lock = "pthread_mutex_lock";
-    let mut scene = Scene::new(&[(1, "a", &[lock, "f@a.py:1"]), (2, "b", &[lock, "g@a.py:2"]), (3, "c", &[lock])]);
+    let mut scene =
+        Participant::new(&[(1, "a", &[lock, "f@a.py:1"]), (2, "b", &[lock, "g@a.py:2"]), (3, "c", &[lock])]);
     let other = ResourceKey { address: Addr(0x2000), ..key("pthread_mutex") };
     scene.wait(1, "pthread_mutex", None);
     scene.hold(Party::Thread(0, 2), "pthread_mutex");
@@ -530,7 +535,7 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     scene.hold(Party::Thread(0, 1), "pthread_mutex").resource = other;
     scene.wait(3, "pthread_mutex", None);
     let judgement = scene.judge();
-    assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
+    assert!(judgement.summary.contains("1 more thread is stuck behind it"), "{}", judgement.summary);
     let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let source = Source { kind: SourceKind::Core, path: None };
     let report = assemble::report(&scene.input(), judgement, None, source, capture);

@@ -1,7 +1,7 @@
 //! The system call that a thread sleeps in, and the futex that it sleeps on there.
 //!
-//! In: registers, or what /proc says of a thread without them; memory around the call. Out: [`Call`] and [`Futex`]. What a
-//! call waits for is said by the family of the kernel.
+//! In: registers, or the /proc facts of a thread without them; memory around the call. Out: [`Call`] and [`Futex`]. The
+//! kernel's family decides the target of a call's wait.
 
 use crate::arch::Architecture;
 use crate::arch::system_calls::{self as calls, SystemCall, Waits};
@@ -36,7 +36,7 @@ pub(crate) struct Futex {
 }
 
 impl Call {
-    /// What is known of such calls.
+    /// The architecture's data about calls with this number.
     pub(crate) fn row(&self, architecture: Architecture) -> Option<&'static SystemCall> {
         architecture.system_call(self.number)
     }

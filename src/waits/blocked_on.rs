@@ -1,7 +1,7 @@
-//! What a thread is blocked on, and what that itself says of its holder.
+//! The resource that a thread is blocked on, and the holder that the resource itself names.
 //!
-//! In: nothing. Out: [`BlockedOn`], which families make of a thread and refine, lowest family first; [`Ownership`], by which
-//! the holder is looked for once all waits are known. Nothing here reads memory.
+//! In: nothing. Out: [`BlockedOn`], which families make for a thread and refine, lowest family first; and
+//! [`Ownership`], the rule for finding the holder once all waits are known. Nothing here reads memory.
 
 use std::any::Any;
 use std::fmt;
@@ -11,10 +11,10 @@ use super::blocked_call::{Call, Futex};
 use super::model::{Certainty, Needs, Resource};
 use crate::image::{Addr, Gap};
 
-/// What a family says of one thread's wait.
+/// A family's result for one thread's wait.
 #[derive(Debug, Clone)]
 pub(crate) struct BlockedOn {
-    /// What it waits for.
+    /// The resource that it waits for.
     pub(crate) resource: Resource,
     /// "read", "write".
     pub(crate) mode: Option<&'static str>,
@@ -24,16 +24,16 @@ pub(crate) struct BlockedOn {
     pub(crate) timed: bool,
     /// How sure.
     pub(crate) certainty: Certainty,
-    /// What was read.
+    /// The evidence: values that were read.
     pub(crate) evidence: Vec<String>,
-    /// What could not be decided.
+    /// The undecided parts.
     pub(crate) gaps: Vec<Gap>,
     /// How the names of the calls that wait so [begin](crate::symbols::begins_with): the outermost of these frames is the
     /// wait's.
     pub(crate) entry_points: &'static [&'static str],
     /// The thread was woken or is about to retry: no wait is reported.
     pub(crate) transient: bool,
-    /// What the lock itself says of its holder.
+    /// The lock's own account of its holder.
     pub(crate) ownership: Ownership,
     /// The system call, if it is in one.
     pub(crate) call: Option<Call>,
@@ -43,7 +43,7 @@ pub(crate) struct BlockedOn {
     pub(crate) spinning: bool,
     /// The other things that end the wait as well (poll, epoll, select).
     pub(crate) also: Vec<AlsoWaited>,
-    /// Of how many things this is one.
+    /// The number of resources that the thread waits for together, this one included.
     pub(crate) one_of: usize,
     /// The merged frame of the call that waits, where that is no native one.
     pub(crate) at: Option<usize>,
@@ -127,13 +127,13 @@ pub(crate) struct ThreadWait {
 pub(crate) struct AlsoWaited {
     /// What.
     pub(crate) resource: Resource,
-    /// What was read.
+    /// The evidence: a value that was read.
     pub(crate) evidence: String,
-    /// Who has it.
+    /// The holder.
     pub(crate) ownership: Ownership,
 }
 
-/// What a lock's own words say of its holder: which rule finds it.
+/// A lock's own account of its holder: the rule that finds the holder.
 #[derive(Debug, Clone)]
 pub(crate) enum Ownership {
     /// Nothing: it has no holder, or none that is recorded.
@@ -142,15 +142,17 @@ pub(crate) enum Ownership {
     Tid(Owner),
     /// The thread at this position, with what was read.
     Thread(usize, Vec<String>),
-    /// Whoever's code has taken the lock here by such calls: nobody records it.
+    /// The thread whose code has taken the lock here by these calls: no word records it.
     LockedInCode(Addr, &'static LockCalls),
-    /// Whoever has the address of the lock here at hand, of so many bytes: nobody records it, and no call takes it.
+    /// The threads with the address of this lock at hand; the number is its size in bytes. No word records the holder,
+    /// and no call takes the lock.
     ByReference(Addr, u64),
-    /// Whoever's code has taken it; where no code shows that, whoever has its address at hand: nobody records it.
+    /// The thread whose code has taken it; where no code shows that, the threads with its address at hand. No word
+    /// records the holder.
     Unrecorded(Unrecorded),
     /// Readers that the lock counts and does not name.
     Readers(Readers),
-    /// What only the family that decoded the wait knows to look for.
+    /// A rule that only the family that decoded the wait knows.
     Private(Private),
 }
 
@@ -160,7 +162,7 @@ impl Ownership {
         Ownership::Private(Private { rule: Rc::new(rule), is_guess: false })
     }
 
-    /// The same for what looks like a lock: whoever knows better what the thread waits for is right.
+    /// The same for a word that looks like a lock: any family with a better result overrides it.
     pub(crate) fn guess(rule: impl Any) -> Ownership {
         Ownership::Private(Private { rule: Rc::new(rule), is_guess: true })
     }
@@ -208,11 +210,11 @@ pub(crate) struct Owner {
     pub(crate) lock: Addr,
     /// Bytes of the lock.
     pub(crate) size: u64,
-    /// What was read.
+    /// The evidence: values that were read.
     pub(crate) evidence: Vec<String>,
 }
 
-/// A lock whose holder nobody records.
+/// A lock without a recorded holder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unrecorded {
     /// Address of the lock, as the waiter's process sees it.
@@ -245,6 +247,8 @@ pub(crate) struct LockCalls {
     pub(crate) mode: Option<&'static str>,
     /// Names of the calls that take it.
     pub(crate) locks: &'static [&'static str],
+    /// Names of those among them that may return without it, because it is taken or their time is up.
+    pub(crate) may_fail: &'static [&'static str],
     /// Names of the calls that give it back.
     pub(crate) unlocks: &'static [&'static str],
     /// Objects that have it for as long as they live.

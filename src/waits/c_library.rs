@@ -48,9 +48,9 @@ pub(crate) fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Ad
     !pd.is_null() && is_own
 }
 
-/// Whether a descriptor of glibc lies at `pd`, of which no register tells: it points to itself, or, on an architecture where none
-/// does, it stands in the list of stacks. The links of that list stand right before `tid` (nptl/descr.h, the same from 2.4 to 2.43),
-/// and the next one leads back.
+/// Whether a descriptor of glibc lies at `pd`, without help from a register. Either it points to itself or, on an
+/// architecture where none does, it is in the list of stacks. The links of that list are right before `tid`
+/// (nptl/descr.h, the same from 2.4 to 2.43), and the next one leads back.
 pub(crate) fn is_descriptor(architecture: Architecture, memory: &dyn Memory, pd: Addr) -> bool {
     const LINKS: u64 = 16;
     const BACK: u64 = 8;

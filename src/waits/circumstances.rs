@@ -1,5 +1,5 @@
-//! What explains a wait and is none: libraries of CUDA in a process, work that a thread gave to the GPU, words that kernels have,
-//! exceptions that threads handle.
+//! Circumstances that explain a wait but are none: libraries of CUDA in a process, work that a thread gave to the GPU,
+//! words that kernels point to, exceptions that threads handle.
 //!
 //! In: nothing. Out: plain types that families fill and findings read.
 
@@ -16,9 +16,9 @@ pub(crate) struct CudaLibrary {
     pub name: String,
     /// Its path.
     pub path: String,
-    /// Its version, as far as its file's name tells: `580.159.04`, `13`.
+    /// Its version, if its file's name contains one: `580.159.04`, `13`.
     pub version: Option<String>,
-    /// What the driver's library says of the kernel drivers that it works with.
+    /// The versions of kernel drivers that the driver's library works with.
     pub fits: Option<Fits>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn branch(version: &str) -> Option<u64> {
     version.split('.').next()?.parse().ok()
 }
 
-/// What a thread gave to the GPU before it waits for it.
+/// Work that a thread gave to the GPU before it waits for the GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Queued {
     /// The thread.
@@ -57,7 +57,7 @@ pub(crate) struct Queued {
     pub place: Option<String>,
     /// The call.
     pub call: String,
-    /// What it was.
+    /// The work.
     pub work: Work,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Work {
         stream: Option<Addr>,
         /// Where the word is.
         address: Option<Addr>,
-        /// What it is now, where it is the host's.
+        /// Its current value, where it is in the host's memory.
         found: Option<u64>,
         /// Until when.
         condition: Option<Condition>,
@@ -96,7 +96,7 @@ enum ConditionKind {
 }
 
 impl Condition {
-    /// Of a word of `size` bytes, by the call's arguments.
+    /// For a word of `size` bytes, by the call's arguments.
     pub(crate) fn new(size: usize, value: u64, flags: u64) -> Option<Condition> {
         /// CU_STREAM_WAIT_VALUE_FLUSH, which says nothing of the condition.
         const FLUSH: u64 = 1 << 30;
@@ -151,13 +151,13 @@ pub(crate) struct KernelWord {
     pub argument: usize,
     /// Where the word is.
     pub address: Addr,
-    /// What it is now, where it was captured.
+    /// Its current value, where it was captured.
     pub word: Option<u32>,
     /// Threads that have the address, in a register or on their stacks.
     pub known_to: Vec<Party>,
 }
 
-/// The error that CUDA's runtime keeps for a thread until somebody asks for it.
+/// The error that CUDA's runtime keeps for a thread until the program reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LastError {
     /// The thread.
@@ -177,7 +177,7 @@ pub(crate) struct DriverCalled {
     pub arguments: [u64; 4],
     /// How long ago it began, in milliseconds.
     pub since_ms: Option<u64>,
-    /// What it has answered; none while the thread is in it.
+    /// Its result; `None` while the thread is in it.
     pub result: Option<u32>,
     /// The last error that a call of the thread has answered, by which function, and how long ago.
     pub error: Option<(u32, String, Option<u64>)>,
@@ -190,12 +190,13 @@ pub(crate) struct Handled {
     pub thread: Party,
     /// The exception's class.
     pub class: String,
-    /// What it was made with, where that begins with a text.
+    /// The exception's first argument, if it is a text.
     pub text: Option<String>,
 }
 
 impl Handled {
-    /// Whether it tells of an error of CUDA: by its class (CudaAPIError, CUDARuntimeError, cudaError) or its text, as PyTorch's.
+    /// Whether it reports an error of CUDA: by its class (CudaAPIError, CUDARuntimeError, cudaError) or its text, as
+    /// PyTorch's.
     pub(crate) fn is_of_cuda(&self) -> bool {
         let class = self.class.to_ascii_lowercase().contains("cuda");
         class
@@ -222,7 +223,7 @@ mod tests {
         assert!(is_met(4, 6, 2, 4) && !is_met(4, 6, 2, 1));
         assert!(is_met(4, 6, 3, 1) && !is_met(4, 0xffff_fff0, 3, 0xf));
         assert_eq!(Condition::new(4, 1, 9), None);
-        // What stands in the upper half of a register does not count, nor does the flush.
+        // The upper half of a register does not count, nor does the flush.
         assert_eq!(Condition::new(4, 5 << 32 | 1, 7 << 32 | 1 << 30 | 1), Condition::new(4, 1, 1));
         assert_eq!(Condition::new(8, 2, 0).unwrap().told(), "is 2 or more");
     }

@@ -1,11 +1,12 @@
-//! What the processes of a cluster of workers say of themselves: who each is, what its threads run, hold and wait for there.
+//! The processes of a cluster of workers by their own account: their roles, and the tasks that their threads run, hold
+//! and wait for.
 //!
 //! In: nothing. Out: [`ClusterMember`], plain data of the report and of digests. Nothing here reads memory.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A process of a cluster, as its own memory tells it.
+/// A process of a cluster, by its own memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterMember {
@@ -17,7 +18,7 @@ pub struct ClusterMember {
     /// The job that its tasks are of, where the cluster has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// What the process is to the cluster: several things at once where one process starts all.
+    /// The process's roles in the cluster: several where one process starts everything.
     pub roles: Vec<ClusterRole>,
     /// Tasks that its threads run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -28,21 +29,21 @@ pub struct ClusterMember {
     /// How many more such tasks there are than are named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ready_beyond: usize,
-    /// What its threads wait for.
+    /// The waits of its threads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<ClusterRequest>,
     /// Locks and semaphores of the cluster that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<ClusterLease>,
-    /// Of a scheduler: tasks that wait for others, and for which.
+    /// For a scheduler: tasks that wait for other tasks, with those.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingTask>,
-    /// Of a scheduler: leases that it has given, of each lock or semaphore.
+    /// For a scheduler: the leases that it has given, for each lock or semaphore.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<Granted>,
 }
 
-/// What a process is to a cluster.
+/// A process's role in a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterRole {
@@ -51,7 +52,7 @@ pub struct ClusterRole {
     /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What the cluster calls it.
+    /// The cluster's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its id, which no other has.
@@ -85,12 +86,12 @@ pub struct RunningTask {
     /// It burns CPU, in digests.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_busy: bool,
-    /// What the thread does, in digests.
+    /// The thread's activity, in digests.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub doing: String,
 }
 
-/// What a thread waits for in a cluster.
+/// A thread's wait in a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterRequest {
@@ -103,7 +104,7 @@ pub struct ClusterRequest {
     pub what: String,
     /// The name of it, or the keys of the tasks whose results are wanted.
     pub names: Vec<String>,
-    /// What no other request has and each part of which is the same for as long as this one lasts.
+    /// A text that no other request has. Each part stays the same for as long as this request lasts.
     pub request: String,
     /// It gives up by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -137,7 +138,7 @@ pub struct ClusterLease {
     /// The line of the program that took it, or that has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// The thread is inside the `with` block: nobody else gives it back but by misuse.
+    /// The thread is inside the `with` block: no other thread gives it back but by misuse.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_entered: bool,
 }
@@ -148,11 +149,11 @@ pub struct ClusterLease {
 pub struct WaitingTask {
     /// Its key.
     pub task: String,
-    /// Keys of those that it waits for.
+    /// Keys of the tasks that it waits for.
     pub on: Vec<String>,
 }
 
-/// What a scheduler has given of a lock or semaphore.
+/// The leases of one lock or semaphore that a scheduler has given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Granted {

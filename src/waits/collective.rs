@@ -1,19 +1,19 @@
-//! What ranks of a job do together: an operation that a thread is in, and whom it waits for there.
+//! Joint operations of a job's ranks: an operation that a thread is in, and the ranks that it waits for there.
 //!
 //! In: nothing. Out: [`Collective`], the `state` of a resource of kind `collective` in the JSON contract. Nothing here reads memory.
 
 use serde::{Deserialize, Serialize};
 
-/// Operations that nobody leaves before all of the group have entered, as PyTorch names them.
+/// Operations that no rank leaves before all of the group have entered, as PyTorch names them.
 const SYNCHRONISING: [&str; 6] =
     ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "all_reduce_coalesced"];
 
-/// Whether nobody leaves an operation of PyTorch's before all of the group have entered.
+/// Whether no rank leaves an operation of PyTorch's before all of the group have entered.
 pub(crate) fn synchronises(op: &str) -> bool {
     SYNCHRONISING.contains(&op)
 }
 
-/// What PyTorch's Flight Recorder calls an operation: `nccl:all_reduce`, `nccl:_all_gather_base`, `nccl:recv 1<-0`.
+/// An operation's name in PyTorch's Flight Recorder: `nccl:all_reduce`, `nccl:_all_gather_base`, `nccl:recv 1<-0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Called<'n> {
     /// `nccl`.
@@ -106,7 +106,7 @@ pub(crate) struct Collective {
     /// Whether one of the peers is enough.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any: bool,
-    /// Where the call returns to, if nothing of the library's own tells two such calls apart.
+    /// Where the call returns to, if no data of the library's own distinguishes two calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returns_to: Option<String>,
     /// How many messages the process is sending that are not over, where all of them are known.
@@ -115,7 +115,7 @@ pub(crate) struct Collective {
     /// How many it has begun to receive, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_receives: Option<u32>,
-    /// Who else says so, where the waiter's own memory does not.
+    /// The other source of these facts, where the waiter's own memory does not have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a lock family is.
+//! The interface of a lock family.
 //!
 //! In: one thread after the other, with what the families below made of it; then all waits. Out: better accounts of waits,
 //! and holds. A family keeps what it has read of a process in fields of its own, which live as long as the sample.
@@ -11,14 +11,16 @@ use super::thread::{Process, ThreadView};
 
 /// A lock family, open for one sample.
 pub(crate) trait Family {
-    /// What `thread` waits for; `below` is what the lower families made of it. `None`: nothing better to say.
+    /// The resource that `thread` waits for. `below` is the result of the lower families. `None`: this family has no
+    /// better result.
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn>;
 
-    /// Add who has what somebody waits for: for the waits with a rule of the family's own ([`Blocked::by_rule`]), and
-    /// whatever the family has an account of. The shared rules have been followed, and the lower families asked.
+    /// Add the holders of awaited resources: for the waits with a rule of the family's own ([`Blocked::by_rule`]), and
+    /// for all resources that the family has an account of. The shared rules and the lower families have run before.
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations);
 
-    /// Whether a thread of the process, by its position, could give what `wait` waits for and nobody is known to hold.
+    /// Whether a thread of the process, by its position, could give the resource that `wait` waits for and that has no
+    /// known holder.
     fn giver(&self, _process: &Process<'_>, _thread: usize, _found: &ThreadWait) -> Option<Way> {
         None
     }
@@ -33,14 +35,20 @@ pub(crate) trait Family {
         None
     }
 
+    /// Signals with handlers that could end `wait`, a bit each from 1 up, read from the process's memory: for cores, which have no
+    /// such list of the kernel's. `None` where other handlers could end it, too.
+    fn handled(&self, _process: &Process<'_>, _found: &ThreadWait) -> Option<u64> {
+        None
+    }
+
     /// Add what could end waits whose holders are known. All holders are known by now.
-    fn hopes(&self, _blocked: &Blocked<'_>, _out: &mut Observations) {}
+    fn wake_sources(&self, _blocked: &Blocked<'_>, _out: &mut Observations) {}
 }
 
-/// What a family knows of a way in which a wait could end.
+/// A family's result about one way in which a wait could end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is none, for this reason, which follows the name of whoever it is.
+    /// It is none, for this reason, which follows the name of the thread or event.
     Shut(String),
     /// It is one: how.
     Open(String),

@@ -1,4 +1,4 @@
-//! What an address is: the identity of the object there, and its name for people.
+//! The meaning of an address: the identity of the object there, and its name for people.
 //!
 //! In: a process and an address. Out: a [`ResourceKey`] that is equal in every process that maps the same word, and a label.
 
@@ -14,8 +14,13 @@ pub(crate) fn scope(process: &Process<'_>, address: Addr) -> Scope {
         Some(m) if m.shared && m.inode != 0 => {
             Scope::Shared(m.device, m.inode, m.offset.wrapping_add(address - m.start))
         }
-        _ => Scope::Process(process.context.process),
+        _ => private_scope(process),
     }
+}
+
+/// The scope of the process's own memory: of that process among those with one address space which the others were made by.
+pub(crate) fn private_scope(process: &Process<'_>) -> Scope {
+    Scope::Process(process.context.memory_owner())
 }
 
 /// The identity of an object at `address`; in shared memory the address differs from process to process and
@@ -73,7 +78,7 @@ fn place(process: &Process<'_>, thread: &ThreadView<'_>, address: Addr) -> Optio
     if thread.on_own_stack(address) || mapping.is_some_and(|m| m.path.as_deref() == Some("[stack]")) {
         return Some(Place::Stack);
     }
-    // The heap says nothing of whose lock it is; the library that asks for it usually does.
+    // The heap does not show the lock's owner; the library that requests the lock usually does.
     match thread.first_library(process) {
         Some(name) => Some(Place::Library(name)),
         None => mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")).then_some(Place::Heap),

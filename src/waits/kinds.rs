@@ -1,8 +1,9 @@
-//! What is true of each kind of resource, once, for all who ask.
+//! The facts about each kind of resource, once, for all of lockscope.
 //!
-//! In: nothing. Out: [`Kind`], a row of the table. Its name is a word of the JSON contract; graph, standstill, verdict and
-//! renderers ask its properties and never compare names. A family of locks takes rows from here or has rows of its own
-//! beside its decoder, and lists both ([`Registered::kinds`](super::family::Registered::kinds)). Nothing here decodes or judges.
+//! In: nothing. Out: [`Kind`], a row of the table. Its name is a word of the JSON contract. Graph, standstill, verdict
+//! and renderers read its properties and never compare names. A family of locks takes rows from here or has rows of its
+//! own beside its decoder, and lists both ([`Registered::kinds`](super::family::Registered::kinds)). Nothing here
+//! decodes or judges.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,12 +11,12 @@ use std::hash::{Hash, Hasher};
 
 use super::label::{Called, Wanted};
 
-/// Who can end a wait for a resource of some kind.
+/// The threads that can end a wait for a resource of some kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Giver {
     /// The thread that holds it, or is it.
     Holder,
-    /// Any thread of the process: nobody owns it, somebody must come and wake.
+    /// Any thread of the process: it has no owner, some thread must come and wake.
     AnyThread,
     /// Something outside of the process's threads, or nothing is known of it.
     Outside,
@@ -36,7 +37,7 @@ pub enum World {
     Gpu,
 }
 
-/// What a wait for it is about: which questions a finding asks of it.
+/// The subject of a wait for it, which selects the checks of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A lock: one thread holds it and another waits for it.
@@ -73,7 +74,7 @@ pub enum Topic {
     PoolWork,
 }
 
-/// What a holder is to the thing that it is said to have.
+/// The relation of a holder to its resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
     /// It holds a lock.
@@ -96,6 +97,8 @@ pub enum Holding {
     Is,
     /// It runs a function that the GPU's queue waits for.
     RunsFor,
+    /// It keeps an event loop: a thread by what it runs in it, a task by not having ended.
+    Keeps,
     /// It does work that is waited for.
     Does,
     /// A rank that is to take part in what ranks do together.
@@ -107,15 +110,15 @@ pub enum Holding {
 pub struct Kind {
     /// Its name in the JSON contract, and its identity.
     pub name: &'static str,
-    /// What a person calls one that has no name.
+    /// The term for an object without a name.
     pub noun: &'static str,
     /// In whose terms it is explained.
     pub world: World,
-    /// What a wait for it is about.
+    /// The subject of a wait for it.
     pub topic: Topic,
-    /// Who can end a wait for it.
+    /// The threads that can end a wait for it.
     pub giver: Giver,
-    /// What a holder is to it.
+    /// A holder's relation to it.
     pub holding: Holding,
 }
 
@@ -138,12 +141,12 @@ impl Kind {
         matches!(self.topic, Lock | ReadWriteLock | Units | LoaderLock | ImportLock | FileLock)
     }
 
-    /// Whether its waiters wait to be woken, not for a lock that somebody has.
+    /// Whether its waiters wait to be woken, not for a lock that another thread has.
     pub fn is_wake_up(&self) -> bool {
         self.giver == Giver::AnyThread && matches!(self.topic, Topic::Event | Topic::Units | Topic::PoolWork)
     }
 
-    /// Whether who waits for it wakes now and then and asks again, in one and the same wait.
+    /// Whether its waiter wakes now and then and tries again, in one and the same wait.
     pub fn is_asked_again(&self) -> bool {
         matches!(self.topic, Topic::Gil | Topic::StopTheWorld)
     }
@@ -216,7 +219,9 @@ macro_rules! kinds {
 }
 
 use Giver::{AnyThread, Holder, Outside};
-use Holding::{Arrives, BelongsTo, Does, Holds, Is, OtherEnd, RunsFor, Sets, Stops, TakesPart, TookUnit, Writes};
+use Holding::{
+    Arrives, BelongsTo, Does, Holds, Is, Keeps, OtherEnd, RunsFor, Sets, Stops, TakesPart, TookUnit, Writes,
+};
 use World::{EventLoop, Gpu, Kernel, Native, Python};
 
 use Topic::{
@@ -254,7 +259,8 @@ kinds! {
     TRIO_TASK         = "trio_task", "trio task", EventLoop, Topic::Task, Outside, Holds;
     TRIO_LOCK         = "trio_lock", "trio.Lock", EventLoop, Lock, Outside, Holds;
     TRIO_LIMITER      = "trio_limiter", "trio.CapacityLimiter", EventLoop, Units, Outside, TookUnit;
-    EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Holds;
+    EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Keeps;
+    TASK_EVENT        = "task_event", "event of an event loop", EventLoop, Event, Outside, Sets;
     FILE_LOCK         = "file_lock", "file lock", Kernel, FileLock, Outside, Holds;
     SYSV_SEMAPHORE    = "sysv_semaphore", "sysv semaphore", Kernel, Units, Outside, TookUnit;
     PROCESS           = "process", "process", Kernel, Event, Outside, BelongsTo;
@@ -285,7 +291,7 @@ kinds! {
     OTHER             = "other", "something", Kernel, Event, Outside, Holds;
 }
 
-/// What wakes those who wait for a thing of Python, by what it is.
+/// The verb for the action that wakes waiters for a Python object, by its class.
 fn wake_up(thing: &str) -> &'static str {
     match thing.split([' ', '(']).next().unwrap_or(thing) {
         "Queue" | "LifoQueue" | "PriorityQueue" | "SimpleQueue" => "put into",
@@ -321,7 +327,7 @@ impl Holding {
             Is => format!("is {name}"),
             RunsFor => format!("runs a host function that {name} waits for"),
             Does => format!("is in the midst of {name}"),
-            Holds => format!("holds {name}"),
+            Keeps | Holds => format!("holds {name}"),
         }
     }
 
@@ -337,16 +343,16 @@ impl Holding {
             BelongsTo => "runs in that",
             TakesPart => "is to take part in that",
             Is => "is that",
-            Stops | Holds => "holds that",
+            Keeps | Stops | Holds => "holds that",
         }
     }
 
-    /// Of what is waited for, in words behind its name: who has it. `work`: the function
-    /// that gives it. Of what is named by who it is, nothing.
+    /// The words behind the name of an awaited resource that name its holder. `work`: the function that gives it.
+    /// `None` where the name itself shows the holder.
     pub(crate) fn by(self, who: &str, work: Option<&str>) -> Option<String> {
         Some(match self {
-            Holds => format!("held by {who}"),
-            OtherEnd => format!("whose other end {who} has"),
+            Keeps | Holds => format!("held by {who}"),
+            OtherEnd => format!("other end open in {who}"),
             Writes => format!("to which {who} is to write"),
             Arrives | Stops => format!("to which {who} has yet to come"),
             TookUnit => format!("whose last unit {who} took"),
@@ -365,6 +371,7 @@ impl Holding {
     pub(crate) fn by_thing(self, what: &str, work: Option<&str>) -> Option<String> {
         match self {
             RunsFor => Some(format!("where {what} runs")),
+            Keeps => Some(format!("which runs until {what} ends")),
             _ => self.by(what, work),
         }
     }

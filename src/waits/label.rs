@@ -1,32 +1,32 @@
-//! What a resource is called, in parts.
+//! The name of a resource, in parts.
 //!
-//! In: the words that a decoder has for it. Out: [`Label`], whose parts the report carries, and the texts that are made of
-//! them, in one place. Nobody reads a text again: who wants less or more of a label asks for it here.
+//! In: the words that a decoder has for it. Out: [`Label`], whose parts the report carries, and the texts that are made
+//! of them, in one place. No code parses a text again: callers that need less or more of a label get it here.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What of a thing is waited for, where that is not the whole of it.
+/// The awaited part of a resource, where that is not the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Wanted {
     /// Bytes in it.
     Data,
-    /// Bytes from whoever has the other end of a connection.
+    /// Bytes from the process at the other end of a connection.
     Answer,
     /// Room for bytes.
     Room,
-    /// Somebody who connects to it.
+    /// A process that connects to it.
     Connection,
     /// Its end.
     End,
 }
 
 impl Wanted {
-    /// What stands before the thing.
+    /// The words before the resource.
     fn before(self) -> &'static str {
         match self {
             Wanted::Data => "data in ",
@@ -38,7 +38,7 @@ impl Wanted {
     }
 }
 
-/// Where a thing lies, as far as that tells whose it is.
+/// The location of an object, as far as it shows the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", tag = "kind", content = "of")]
 #[non_exhaustive]
@@ -49,7 +49,7 @@ pub enum Place {
     File(String),
     /// On a thread's stack.
     Stack,
-    /// In the heap, and a library asks for it.
+    /// In the heap, and a library requests it.
     Library(String),
     /// In the heap.
     Heap,
@@ -66,21 +66,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a resource is called: "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "Queue `jobs` (5 in it)",
-/// "room in `pipe:[4026]`".
+/// The name of a resource: "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "Queue `jobs` (5 in
+/// it)", "room in `pipe:[4026]`".
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Label {
-    /// What of it is waited for, where that is not the whole of it.
+    /// The awaited part of it, where that is not the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<Wanted>,
-    /// What it is: "mutex", "asyncio.Lock", `pipe:[4026]`.
+    /// Its kind or identity: "mutex", "asyncio.Lock", `pipe:[4026]`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub noun: String,
-    /// What the program calls it.
+    /// The program's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How far it lies behind the begin of what has that name.
+    /// Its distance in bytes from the start of the named object.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub offset: u64,
     /// The function that it is for: what runs for a future, or which call has a lock without a name.
@@ -101,10 +101,10 @@ fn is_zero(offset: &u64) -> bool {
     *offset == 0
 }
 
-/// What is told of where exactly a thing lies.
+/// The address part of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Address<'a> {
-    /// What tells it from others: its address, or how far it is from a name.
+    /// The part that distinguishes it from others: its address, or its distance from a named object.
     Own,
     /// Its address, also beside a name.
     Always(Option<&'a str>),
@@ -113,12 +113,12 @@ enum Address<'a> {
 }
 
 impl Label {
-    /// What of it is waited for.
+    /// With the awaited part.
     pub(crate) fn wanted(self, wanted: Wanted) -> Label {
         Label { wanted: Some(wanted), ..self }
     }
 
-    /// What the program calls it, where it has a name.
+    /// With the program's name for it, where there is one.
     pub(crate) fn named(self, name: Option<impl Into<String>>) -> Label {
         Label { name: name.map(Into::into), ..self }
     }
@@ -138,7 +138,7 @@ impl Label {
         Label { place, ..self }
     }
 
-    /// Whether nothing is known of what it is.
+    /// Whether nothing is known about its identity.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Label::default()
     }
@@ -153,7 +153,7 @@ impl Label {
         self.called_by(Address::Always(address))
     }
 
-    /// What many things of one kind and place are called together: without addresses.
+    /// The common name of many objects of one kind and location: without addresses.
     pub(crate) fn called_in_general(&self) -> Called {
         self.called_by(Address::None)
     }
@@ -219,7 +219,7 @@ impl From<&str> for Label {
 /// A thing as a sentence calls it, apart from what of it is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Called {
-    /// What of it is waited for, where that is not the whole of it.
+    /// The awaited part of it, where that is not the whole.
     pub(crate) wanted: Option<Wanted>,
     /// The thing.
     pub(crate) thing: String,
@@ -228,7 +228,7 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    /// With "the" before it: there is one such thing, or each is told by what follows.
+    /// With "the" before it: there is one, or the following words distinguish it.
     pub(crate) fn definite(self) -> Called {
         Called { thing: format!("the {}", self.thing), ..self }
     }

@@ -5,16 +5,18 @@
 //!
 //! Each layer imports only those above it in this list:
 //!
-//! 1. [`label`], [`kinds`], [`model`], [`circumstances`], [`cluster`], [`collective`], [`observations`]: the words of the result.
-//! 2. [`blocked_call`], [`c_library`], [`thread`], [`polling`], [`references`], [`identity`]: one thread, its call, what its code asks for
-//!    again, what its stack has, what an address is.
-//! 3. [`blocked_on`], [`progress`]: what a thread is blocked on, and what that itself says of its holder; whether it waits inside a call
-//!    that polls.
-//! 4. [`holders`]: rules for who has a lock that more than one family needs.
-//! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
-//! 6. The families [`kernel`], [`libc`], [`absl`], [`pools`], [`mpi`], [`c10d`], [`cuda`], [`cpython`]: none knows another.
-//! 7. [`mod@observe`], `recorded`, `ways_out`: the loop that asks them, what the recorder saw besides, and who could still end a
-//!    wait that nobody's hold ends.
+//! 1. [`label`], [`kinds`], [`model`], [`proof`], [`circumstances`], [`cluster`], [`collective`], [`observations`]: the
+//!    words of the result.
+//! 2. [`blocked_call`], [`c_library`], [`thread`], [`polling`], [`references`], [`identity`]: one thread, its call, the
+//!    locks that its code polls, the addresses on its stack, the meaning of an address.
+//! 3. [`blocked_on`], [`progress`]: the resource that a thread is blocked on, and the resource's own account of its
+//!    holder; whether the thread waits inside a call that polls.
+//! 4. [`holders`]: rules for finding a lock's holder that more than one family needs.
+//! 5. [`family`]: the interface of a lock family. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
+//! 6. The families [`kernel`], [`libc`], [`absl`], [`pools`], [`mpi`], [`c10d`], [`cuda`], [`cpython`]: none knows
+//!    another.
+//! 7. [`mod@observe`], `recorded`, `wakers`: the loop that runs them, the recorder's additional facts, and the wake
+//!    sources of waits that no release by a holder ends.
 
 pub(crate) mod absl;
 pub(crate) mod blocked_call;
@@ -40,15 +42,19 @@ pub(crate) mod observe;
 pub(crate) mod polling;
 pub(crate) mod pools;
 pub(crate) mod progress;
+pub(crate) mod proof;
 pub(crate) mod recorded;
 pub(crate) mod references;
 pub(crate) mod thread;
-mod ways_out;
+mod wakers;
 
 pub(crate) use circumstances::Handled;
-pub(crate) use model::{Certainty, Gone, Hold, Hope, Hoped, Needs, Party, Resource, ResourceKey, Scope, Wait};
+pub(crate) use model::{
+    Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Strength, Wait, WakeSource, Waker,
+};
 pub(crate) use observations::Observations;
 pub(crate) use observe::{kind_named, kind_names, observe};
+pub(crate) use proof::Proof;
 pub(crate) use thread::CapturedProcess;
 
 #[cfg(test)]

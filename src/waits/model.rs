@@ -2,7 +2,9 @@
 //!
 //! In: nothing. Out: plain, owned types. Nothing here reads memory or knows a family.
 
-use super::kinds::Kind;
+use std::net::SocketAddr;
+
+use super::kinds::{Giver, Holding, Kind};
 use super::label::Label;
 use crate::image::Addr;
 
@@ -18,6 +20,32 @@ pub enum Certainty {
     Inferred,
     /// Memory, registers or the kernel record it.
     Exact,
+}
+
+/// How strong the reason is to believe that a party holds something, the weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strength {
+    /// One of several possible holders.
+    Candidate,
+    /// The only possible holder: every other thread of the process was fully unwound and shows no trace of the lock.
+    SoleCandidate,
+    /// One possible holder, by a rule with a stated premise.
+    Inferred,
+    /// Inferred by a rule that leaves no other holder unless the program misuses the lock.
+    Sole,
+    /// Memory, registers or the kernel record it.
+    Recorded,
+}
+
+impl Strength {
+    /// The certainty that a report gives to it.
+    pub(crate) fn certainty(self) -> Certainty {
+        match self {
+            Strength::Candidate | Strength::SoleCandidate => Certainty::Candidate,
+            Strength::Inferred | Strength::Sole => Certainty::Inferred,
+            Strength::Recorded => Certainty::Exact,
+        }
+    }
 }
 
 /// Whether every holder must let go, or one of several is enough.
@@ -37,7 +65,7 @@ pub(crate) enum Scope {
     Process(usize),
     /// Shared memory: (device, inode, offset).
     Shared((i32, i32), u64, u64),
-    /// A child of the process with this position in the image: that one, or whichever ends first.
+    /// A child of the process with this position in the image: that one, or the first to end.
     Child(usize, Option<i32>),
     /// A kernel object of the whole system, named by a family ("pipe:1234").
     System(String),
@@ -46,7 +74,7 @@ pub(crate) enum Scope {
 /// A node of the graph that is not a thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ResourceKey {
-    /// What it is.
+    /// Its kind.
     pub kind: &'static Kind,
     /// Where it lives.
     pub scope: Scope,
@@ -54,25 +82,32 @@ pub(crate) struct ResourceKey {
     pub address: Addr,
 }
 
-/// What is known of a resource.
+impl ResourceKey {
+    /// Whether it is given by threads of one process and by nobody else.
+    pub(crate) fn is_given_inside(&self) -> bool {
+        matches!(self.scope, Scope::Process(_)) && self.kind.giver != Giver::Outside
+    }
+}
+
+/// The facts about a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Resource {
     /// Its identity.
     pub key: ResourceKey,
     /// The process in whose memory `address` was seen (position in the image).
     pub process: usize,
-    /// What it is called.
+    /// Its name.
     pub label: Label,
     /// Words read from it, by field name, for the JSON `state`.
     pub state: Vec<(&'static str, i64)>,
-    /// What it is beside its kind.
+    /// Its role beside its kind.
     pub role: Option<Role>,
 }
 
-/// What a resource is to whoever judges a wait for it, beyond its kind.
+/// A resource's role for the verdict on a wait for it, beyond its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// What a library's own threads wait for when they have nothing to do.
+    /// The resource that a library's own threads wait for when they have nothing to do.
     IdleWork,
     /// An event loop.
     EventLoop {
@@ -88,15 +123,40 @@ pub(crate) enum Role {
         /// How many are not, by its own count.
         count: u64,
     },
+    /// The event that ends the wait of a task.
+    Completed(Completion),
     /// A result of a pool of processes whose task is lost.
     LostTask,
     /// A lock that is an extension's own.
     ExtensionLock,
     /// The place of readers behind a writer that waits for the same lock and goes first.
     BehindWriter,
+    /// A connection to this address.
+    Connection(SocketAddr),
+    /// A connection that nobody has accepted yet.
+    Unaccepted,
 }
 
-/// Who waits or holds.
+/// The act that ends what a task awaits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Completion {
+    /// An item is put into a queue.
+    Put,
+    /// An item is taken out of a queue.
+    Get,
+    /// An event is set.
+    Set,
+    /// A condition is notified.
+    Notify,
+    /// A unit of a semaphore is given back.
+    Release,
+    /// The other parties of a barrier arrive.
+    Arrive,
+    /// A future gets its result.
+    Resolve,
+}
+
+/// A waiter or holder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Party {
     /// A captured thread: (process position, tid in lockscope's namespace).
@@ -105,7 +165,7 @@ pub(crate) enum Party {
     Process(usize),
     /// A resource that itself waits (a CUDA stream, an asyncio task).
     Resource(ResourceKey),
-    /// A holder that is gone for good or outside the capture: (process position, former tid as the lock names it).
+    /// A holder that has ended, or is outside the capture: (process position, former tid as the lock names it).
     Absent(usize, i32),
 }
 
@@ -124,7 +184,7 @@ pub enum Gone {
 /// One wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Wait {
-    /// Who waits: a thread or a resource.
+    /// The waiter: a thread or a resource.
     pub waiter: Party,
     /// For what.
     pub resource: ResourceKey,
@@ -140,7 +200,7 @@ pub(crate) struct Wait {
     pub frame: Option<usize>,
     /// How sure.
     pub certainty: Certainty,
-    /// What was read, where, its value.
+    /// The evidence: each value that was read, and its location.
     pub evidence: Vec<String>,
     /// Burns CPU instead of sleeping.
     pub spinning: bool,
@@ -163,7 +223,7 @@ pub struct TakenAt {
     pub guard: Option<String>,
 }
 
-/// Who saw that something was taken, where neither the lock nor the code of a thread tells it.
+/// The observer of a hold that neither the lock nor the code of a thread shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -175,7 +235,7 @@ pub enum HoldSource {
 /// One hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold {
-    /// Who holds.
+    /// The holder.
     pub holder: Party,
     /// Set when the holder can never let go.
     pub gone: Option<Gone>,
@@ -189,60 +249,70 @@ pub(crate) struct Hold {
     pub taken: Option<TakenAt>,
     /// How long ago it was taken, in milliseconds, where that is known.
     pub since_ms: Option<u64>,
-    /// Who saw it being taken, where somebody did.
+    /// The observer of the take, where there was one.
     pub source: Option<HoldSource>,
-    /// How sure.
-    pub certainty: Certainty,
-    /// The holder is a process that has one end of a pipe or socket. The data must come from another of its threads; a
-    /// thread never counts as waiting for itself.
-    pub is_end: bool,
-    /// The rule that inferred it leaves no other holder but by misuse of the lock.
-    pub is_sole_holder: bool,
-    /// How many readers the lock counts, where it counts them and names none.
-    pub counted_readers: Option<u32>,
-    /// A candidate beside which there is no other, and each thread of the process was looked at whole.
-    pub is_sole_candidate: bool,
-    /// What was read, where, its value.
+    /// How strong the reason is to believe it.
+    pub strength: Strength,
+    /// The evidence: each value that was read, and its location.
     pub evidence: Vec<String>,
+}
+
+impl Hold {
+    /// Whether a cycle may run through it. A candidate is not enough, unless every other thread is ruled out as the holder.
+    pub(crate) fn closes_cycles(&self) -> bool {
+        self.strength > Strength::Candidate
+    }
+
+    /// Whether the holder is more than a candidate.
+    pub(crate) fn is_known(&self) -> bool {
+        self.strength >= Strength::Inferred
+    }
+
+    /// Whether the holder is a process with the other end of a pipe, a socket or a queue. The data must come from
+    /// another of its threads, so a thread never waits for itself through such a hold.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self.holder, Party::Process(_))
+            && matches!(self.resource.kind.holding, Holding::OtherEnd | Holding::Writes)
+    }
 }
 
 /// How a wait may still end, beside by those who hold what is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hope {
-    /// What is waited for.
+pub(crate) struct WakeSource {
+    /// The awaited resource.
     pub resource: ResourceKey,
-    /// Whose wait may end so; that of everybody who waits for it, where nobody is named.
+    /// The party whose wait may end so; `None` means every waiter for the resource.
     pub waiter: Option<Party>,
-    /// Who or what would end it.
-    pub by: Hoped,
+    /// The thread or event that would end it.
+    pub by: Waker,
     /// For people, after "because": "the handler `handle_term` at main.py:12 (SIGTERM) could still wake it".
     pub what: String,
 }
 
-/// Who or what could end a wait.
+/// A thread or event that could end a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Hoped {
+pub(crate) enum Waker {
     /// This thread, or any of this process, unless it can never go on itself.
     Party(Party),
-    /// What comes by itself, or what is not seen and may come.
-    Coming,
-    /// What somebody has to ask for first: the handler of a signal that is to be sent.
-    Asked,
+    /// An event that comes by itself, or one that lockscope does not see and that may come.
+    ByItself,
+    /// An event that first needs a request: the handler of a signal that is to be sent.
+    OnRequest,
 }
 
-/// A resource of which all that could end a wait for it is known: nobody but those of its [`Hope`]s and its holders.
+/// A resource whose possible wakers are all known: its [`WakeSource`]s and its holders, no other.
 #[derive(Debug, Clone)]
-pub(crate) struct Enclosed {
-    /// What is waited for.
+pub(crate) struct KnownWakers {
+    /// The awaited resource.
     pub resource: ResourceKey,
-    /// How it is known that nobody ends the wait if no hope is left, without the resource's name.
+    /// Why no thread or event ends the wait if no wake source is left, without the resource's name.
     pub why: String,
-    /// How sure it is that there is nobody else.
+    /// The certainty that no other waker exists.
     pub certainty: Certainty,
-    /// What could have ended the wait, and why it cannot.
+    /// The wakers that could have ended the wait, and why they cannot.
     pub ruled_out: Vec<String>,
     /// It follows from the standstill of the whole process: a cycle or a lost owner there explains it better.
     pub whole_process: bool,
-    /// A wait for it tells of the program, and is not the idling of a library.
-    pub is_told: bool,
+    /// A wait for it says something about the program, and is not the idling of a library.
+    pub is_reportable: bool,
 }

@@ -1,11 +1,11 @@
-//! What the whole stage gives.
+//! The result of the whole stage.
 //!
 //! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
 
 use super::circumstances::{CudaLibrary, DriverCalled, Handled, KernelWord, LastError, Queued};
 use super::cluster::ClusterMember;
 use super::collective::{Collective, Enqueued, OwnRank};
-use super::model::{Enclosed, Hold, Hope, Hoped, Party, Resource, ResourceKey, Wait};
+use super::model::{Hold, KnownWakers, Party, Resource, ResourceKey, Wait, WakeSource, Waker};
 use crate::image::Gap;
 
 /// All that the families found in one sample.
@@ -19,23 +19,23 @@ pub(crate) struct Observations {
     pub holds: Vec<Hold>,
     /// Threads in the call of a wait that is over: they were woken, or given what they waited for, and have not run since.
     pub woken: Vec<Party>,
-    /// What could end waits beside those who hold what is waited for.
-    pub hopes: Vec<Hope>,
-    /// What nobody but the hopes and the holders can give.
-    pub enclosed: Vec<Enclosed>,
-    /// Descriptors by which processes have the other end of what somebody waits for.
+    /// The events that could end waits, beside the holders.
+    pub wake_sources: Vec<WakeSource>,
+    /// The resources that only their wake sources and holders can give.
+    pub known_wakers: Vec<KnownWakers>,
+    /// Descriptors by which processes have the other end of an awaited resource.
     pub ends: Vec<EndsOf>,
-    /// What ranks do together, by the resource that stands for it.
+    /// Joint operations of ranks, by the resource that represents each.
     pub collectives: Vec<(ResourceKey, Collective)>,
-    /// What ranks have enqueued last: (process position, what).
+    /// The last operations that ranks have enqueued: (process position, operation).
     pub enqueued: Vec<(usize, Enqueued)>,
     /// Which rank of its job a process is by its own objects: (process position, which).
     pub ranks: Vec<(usize, OwnRank)>,
-    /// What processes are to clusters of workers, by their position.
+    /// The roles of processes in clusters of workers, by their position.
     pub clusters: Vec<(usize, ClusterMember)>,
     /// Libraries of CUDA.
     pub cuda: Vec<CudaLibrary>,
-    /// What threads gave to the GPU before they wait for it.
+    /// Work that threads gave to the GPU before they wait for it.
     pub queued: Vec<Queued>,
     /// Words of the host that kernels have.
     pub kernel_words: Vec<KernelWord>,
@@ -45,7 +45,7 @@ pub(crate) struct Observations {
     pub driver_calls: Vec<DriverCalled>,
     /// Exceptions of Python that threads handle now.
     pub handled: Vec<Handled>,
-    /// What could not be decided.
+    /// The undecided parts.
     pub gaps: Vec<Gap>,
     /// Threads of interpreters by whose structures a ring of tasks can still end: (process position, id, where it is known). While such
     /// a thread runs these are changed, and say what is not so.
@@ -57,33 +57,33 @@ pub(crate) struct Observations {
 /// The descriptors of one process that are an end of a thing.
 #[derive(Debug, Clone)]
 pub(crate) struct EndsOf {
-    /// What is waited for.
+    /// The awaited resource.
     pub resource: ResourceKey,
-    /// Position of the process in the look.
+    /// Position of the process in the sample.
     pub process: usize,
     /// Its descriptors.
     pub numbers: Vec<i32>,
 }
 
 impl Observations {
-    /// What ranks do together there.
+    /// The joint operation of ranks there.
     pub(crate) fn collective(&self, key: &ResourceKey) -> Option<&Collective> {
         self.collectives.iter().find(|(known, _)| known == key).map(|(_, collective)| collective)
     }
 
-    /// What is known of a resource.
+    /// The facts about a resource.
     pub(crate) fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.key == *key)
     }
 
     /// Add that something else may end each wait of this party.
-    pub(crate) fn hope_for(&mut self, party: &Party, by: Hoped, what: &str) {
-        let own = self.waits.iter().filter(|wait| wait.waiter == *party).map(|wait| Hope {
+    pub(crate) fn wake_source_for(&mut self, party: &Party, by: Waker, what: &str) {
+        let own = self.waits.iter().filter(|wait| wait.waiter == *party).map(|wait| WakeSource {
             resource: wait.resource.clone(),
             waiter: Some(party.clone()),
             by: by.clone(),
             what: what.to_owned(),
         });
-        self.hopes.extend(own);
+        self.wake_sources.extend(own);
     }
 }

@@ -1,4 +1,4 @@
-//! The list of lock families and the loop that asks them.
+//! The list of lock families and the loop that runs them.
 //!
 //! In: one [`CapturedProcess`] a captured process. Out: [`Observations`] of all of them. Each family sees what the one below decoded
 //! and may say it better. Nothing here knows a lock's layout.
@@ -12,7 +12,7 @@ use super::kinds::Kind;
 use super::model::{Party, Resource, Wait};
 use super::observations::Observations;
 use super::thread::{CapturedProcess, Process, ThreadView};
-use super::{absl, c10d, cpython, cuda, kernel, libc, mpi, pools, recorded, ways_out};
+use super::{absl, c10d, cpython, cuda, kernel, libc, mpi, pools, recorded, wakers};
 use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::{base_symbol, begins_with};
 
@@ -63,9 +63,9 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     let nameless = std::mem::take(&mut out.nameless_readers);
     out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
     for family in &families {
-        family.hopes(&blocked, &mut out);
+        family.wake_sources(&blocked, &mut out);
     }
-    ways_out::find(&blocked, &families, &mut out);
+    wakers::find(&blocked, &families, &mut out);
     tell_apart(&mut out.resources);
     out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();
@@ -73,7 +73,7 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     out
 }
 
-/// Of locks that would be called the same, each is told by its address.
+/// Give locks that would have the same name their addresses.
 fn tell_apart(resources: &mut [Resource]) {
     let mut count: HashMap<String, usize> = HashMap::new();
     for resource in resources.iter() {
@@ -91,7 +91,8 @@ fn check_listed(kind: &Kind) {
     debug_assert!(kind_named(kind.name).is_some(), "no family lists the kind {kind}");
 }
 
-/// What each thread is blocked on, in the order of processes and threads; and the threads whose wait is over.
+/// The resource that each thread is blocked on, in the order of processes and threads; and the threads whose wait is
+/// over.
 fn decode(processes: &[Process<'_>], families: &[Box<dyn Family + '_>]) -> (Vec<ThreadWait>, Vec<Party>) {
     let (mut waits, mut woken) = (Vec::new(), Vec::new());
     for (position, process) in processes.iter().enumerate() {
@@ -146,7 +147,7 @@ fn frame(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
                 entry_points.iter().any(|prefix| begins_with(name, prefix))
             })
     };
-    // What a signal interrupted is another call.
+    // The code that a signal interrupted is in another call.
     let interrupted = thread.interrupted().unwrap_or(usize::MAX);
     let inner = frames.iter().take_while(|frame| frame.native.is_none_or(|native| native < interrupted)).count();
     let end = inner.min(4 * ENTRY_FRAMES);
@@ -165,7 +166,7 @@ mod tests {
         let names = kind_names();
         let unique: BTreeSet<&str> = names.iter().copied().collect();
         assert_eq!(unique.len(), names.len(), "a kind is listed twice: {names:?}");
-        // The word for what a later version wrote is of nobody.
+        // The word for kinds that a later version wrote belongs to no family.
         for kind in SHARED.iter().filter(|kind| **kind != crate::waits::kinds::OTHER) {
             assert!(unique.contains(kind.name), "no family lists the kind {kind}");
         }

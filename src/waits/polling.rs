@@ -1,25 +1,25 @@
-//! What the code of a thread that sleeps for a time says of a lock on a file that it will ask for again.
+//! Facts from the code of a thread that sleeps for a time, about a lock on a file that it will request again.
 //!
-//! In: a thread that runs Python, innermost frames first. Out: [`Polled`]: what it will do, by which kind of lock, and on which
-//! files, where the code knows them by name alone. Whether such a lock is in anybody's hands is asked elsewhere.
+//! In: a thread that runs Python, innermost frames first. Out: [`Polled`]: the next attempt, the kind of lock, and the
+//! files, where the code knows them by name alone. Other code finds out whether such a lock has a holder.
 
 use super::thread::{Process, ThreadView};
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 
-/// Frames of Python from the one that sleeps on outwards in which the lock is asked for.
+/// The frames of Python, from the one that sleeps on outwards, in which the lock request may be.
 const INNERMOST: usize = 3;
 /// Where the package filelock has its code: it closes the file after each try, and knows it by its name.
 const FILELOCK: &str = "/filelock/";
-/// By which names code asks for a lock, and what /proc/locks calls that.
+/// The names by which code requests a lock, and the names in /proc/locks.
 const CALLS: &[(&str, &[&str])] = &[("flock", &["FLOCK"]), ("lockf", &["POSIX"])];
-/// With this it is told at once that somebody else has the lock.
+/// With this flag the call returns at once if another process has the lock.
 const AT_ONCE: &str = "LOCK_NB";
 
-/// A lock that a thread will ask for again.
+/// A lock that a thread will request again.
 #[derive(Debug)]
 pub(crate) struct Polled {
-    /// What a person calls that wait.
+    /// The name of that wait for people.
     pub(crate) what: String,
     /// The kinds of locks, as /proc/locks has them.
     pub(crate) kinds: &'static [&'static str],
@@ -27,7 +27,7 @@ pub(crate) struct Polled {
     pub(crate) paths: Vec<String>,
 }
 
-/// The lock that a thread which sleeps will ask for again.
+/// The lock that a sleeping thread will request again.
 pub(crate) fn polled(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<Polled> {
     let inspector = Inspector::new(process.memory(), process.context.python?)?;
     let frames: Vec<&PythonFrame> = inspector.stack(thread.image.tid).take(INNERMOST).collect();

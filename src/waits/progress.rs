@@ -1,4 +1,5 @@
-//! Threads inside a call of a library that looks again and again for what comes from other processes, on a processor or between short sleeps.
+//! Threads inside a call of a library that polls for messages from other processes, on a processor or between short
+//! sleeps.
 //!
 //! In: a thread, what the families below saw of it, and the name of the call. Out: [`Progress`], if it is there to wait and for no lock.
 //! Which calls wait so, and for whom, is known elsewhere.
@@ -9,8 +10,8 @@ use super::thread::{Process, ThreadView};
 use crate::arch::system_calls::SCHED_YIELD;
 use crate::image::TaskState;
 
-/// Share of a processor in percent from which on a thread polls, also if it was met asleep: who sleeps with a time-out in between looks again
-/// and again.
+/// Share of a processor in percent from which on a thread polls, even if the sample found it asleep: a thread that
+/// sleeps with a time-out in between polls.
 const LEAST_OF_POLLING: u64 = 5;
 
 /// How a thread waits inside of a call.
@@ -18,7 +19,7 @@ const LEAST_OF_POLLING: u64 = 5;
 pub(super) struct Progress {
     /// It burns CPU.
     pub(super) spinning: bool,
-    /// What was seen.
+    /// The evidence.
     pub(super) evidence: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the recorder saw: who took what somebody waits for, where and since when.
+//! The recorder's observations: which thread took an awaited resource, where and since when.
 //!
 //! In: waits with the holds that the families found, and the tables of the processes ([`crate::recorder`]). Out: the same holds,
 //! with where and since when; and exact ones where no word of the lock names its holder. A lock that names its holder is
@@ -9,14 +9,14 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use super::circumstances::DriverCalled;
 use super::holders::{Blocked, exact_hold};
 use super::kinds::{self, Giver, Kind, Topic};
-use super::model::{Certainty, Hold, HoldSource, Party, Resource, Scope, TakenAt};
+use super::model::{Hold, HoldSource, Party, Resource, Scope, Strength, TakenAt};
 use super::observations::Observations;
 use super::thread::Process;
 use crate::image::{Addr, Gap};
-use crate::python::library::is_library;
+use crate::python::Python;
 use crate::recorder::{DriverCall, LockKind, Mode, Recorded, RecordedLock};
 
-/// What the recorder calls a kind of lock.
+/// The recorder's names for kinds of locks.
 pub(crate) const KINDS: [(LockKind, &Kind); 7] = [
     (LockKind::Mutex, kinds::PTHREAD_MUTEX),
     (LockKind::ReadWriteLock, kinds::PTHREAD_RWLOCK),
@@ -82,14 +82,14 @@ fn moment(nanoseconds: u64) -> DateTime<Utc> {
     DateTime::<Utc>::from_timestamp_nanos(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
 }
 
-/// How long ago that was, in milliseconds at the end of the look.
+/// How long ago that was, in milliseconds at the end of the sample.
 fn ago(blocked: &Blocked<'_>, moment: DateTime<Utc>) -> Option<u64> {
     let taken = blocked.processes().first()?.context.all.taken.as_ref()?;
     let now = DateTime::parse_from_rfc3339(&taken.ended).ok()?;
     u64::try_from((now.with_timezone(&Utc) - moment).num_milliseconds()).ok()
 }
 
-/// A lock that somebody waits for, and those that the recorder saw take it.
+/// An awaited lock, and the threads that the recorder saw take it.
 struct Case<'a, 's> {
     blocked: &'a Blocked<'s>,
     process: &'a Process<'s>,
@@ -101,7 +101,7 @@ impl Case<'_, '_> {
     fn add(&self, out: &mut Observations) {
         let (key, label) = (&self.resource.key, self.resource.label.to_string());
         let known: Vec<Hold> = out.holds.iter().filter(|hold| hold.resource == *key).cloned().collect();
-        let is_named = known.iter().any(|hold| hold.certainty == Certainty::Exact);
+        let is_named = known.iter().any(|hold| hold.strength == Strength::Recorded);
         let taken: Vec<Hold> = self.takers.iter().map(|taker| self.hold(taker)).collect();
         // The word of the lock names its holder: the recorder adds where and since when.
         if is_named {
@@ -113,27 +113,28 @@ impl Case<'_, '_> {
             return;
         }
         let taken: Vec<Hold> = taken.into_iter().map(|seen| self.as_far_as_known(seen, &known)).collect();
-        let counted = known.iter().find_map(|hold| hold.counted_readers).or_else(|| self.readers());
+        let counted = self.readers();
         let seen: u32 = self.takers.iter().filter(|one| one.mode == Mode::Reading).map(|one| one.count).sum();
         let is_all = counted.is_none_or(|count| count == seen);
-        if !is_all || taken.iter().any(|hold| hold.certainty < Certainty::Exact) {
+        if !is_all || taken.iter().any(|hold| hold.strength < Strength::Recorded) {
             // Others may have it as well, and remain what they are.
             out.holds.retain(|hold| hold.resource != *key || taken.iter().all(|seen| seen.holder != hold.holder));
-            out.holds.extend(taken.into_iter().map(|hold| Hold { counted_readers: counted, ..hold }));
+            out.holds.extend(taken);
             return;
         }
         out.holds.retain(|hold| hold.resource != *key);
         out.nameless_readers.retain(|(of, _)| of != key);
         let of_holder = [format!("owner of {label}"), format!("holder of {label}")];
         out.gaps.retain(|gap| !of_holder.contains(&gap.what));
-        out.holds.extend(taken.into_iter().map(|hold| Hold { counted_readers: counted, ..hold }));
+        out.holds.extend(taken);
     }
 
-    /// Who took what anybody may give back need not have it to itself: a semaphore is a lock only as code uses it, and who waits
-    /// for what it took itself may wait for somebody else to give it. Where the families found the same holder, it is one.
+    /// The taker of a resource that any thread may release need not have it to itself: a semaphore is a lock only by
+    /// the way code uses it. A thread that waits for a resource that it took itself may wait for another thread to
+    /// release it. Where the families found the same holder, it is one.
     fn as_far_as_known(&self, seen: Hold, known: &[Hold]) -> Hold {
         let is_owned = self.resource.key.kind.giver == Giver::Holder;
-        let is_known = known.iter().any(|hold| hold.holder == seen.holder && hold.certainty > Certainty::Candidate);
+        let is_known = known.iter().any(|hold| hold.holder == seen.holder && hold.is_known());
         let waits_itself = || match &seen.holder {
             Party::Thread(process, tid) => {
                 let position = self.process.position(*tid);
@@ -142,11 +143,8 @@ impl Case<'_, '_> {
             _ => false,
         };
         let is_lock = self.resource.key.kind.topic == Topic::Lock;
-        let certainty = match is_owned || is_known || is_lock && !waits_itself() {
-            true => Certainty::Exact,
-            false => Certainty::Candidate,
-        };
-        Hold { certainty, ..seen }
+        let is_sure = is_owned || is_known || is_lock && !waits_itself();
+        Hold { strength: if is_sure { Strength::Recorded } else { Strength::Candidate }, ..seen }
     }
 
     /// How many readers the lock counts.
@@ -157,7 +155,11 @@ impl Case<'_, '_> {
 
     fn hold(&self, taker: &RecordedLock) -> Hold {
         let thread = &self.process.threads[taker.thread];
-        let (taken, place) = if taker.frames.is_empty() { self.native_place(taker) } else { python_place(taker) };
+        let (taken, place) = if taker.frames.is_empty() {
+            self.native_place(taker)
+        } else {
+            python_place(taker, self.process.context.python)
+        };
         let (mode, how) = match (taker.kind, taker.mode) {
             (LockKind::ReadWriteLock, Mode::Reading) => (Some("read"), " for reading"),
             (LockKind::ReadWriteLock, Mode::Alone) => (Some("write"), " for writing"),
@@ -219,7 +221,8 @@ impl Case<'_, '_> {
 }
 
 /// The line of the program's own that took a lock of Python, and all that are known for the evidence.
-fn python_place(taker: &RecordedLock) -> (Option<TakenAt>, String) {
+fn python_place(taker: &RecordedLock, python: Option<&Python>) -> (Option<TakenAt>, String) {
+    let is_library = |file: &str| python.is_some_and(|python| python.folders.of(file).waits_for_caller());
     let own = taker.frames.iter().find(|frame| !is_library(&frame.file)).or(taker.frames.first());
     let taken = own.map(|frame| TakenAt {
         file: frame.file.clone(),
@@ -232,7 +235,7 @@ fn python_place(taker: &RecordedLock) -> (Option<TakenAt>, String) {
     (taken, format!("at {}", told.join(", called at ")))
 }
 
-/// What the recorder knows besides.
+/// The recorder's additional facts.
 fn supplement(hold: &mut Hold, seen: &Hold) {
     hold.since_ms = seen.since_ms;
     hold.source = seen.source;

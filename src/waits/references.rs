@@ -1,4 +1,4 @@
-//! Where a thread has an address at hand: in which register or stack word of which frame, and how much that says.
+//! Addresses that a thread has at hand: the register or stack word, its frame, and its value as evidence.
 //!
 //! In: a thread and addresses of objects. Out: [`Reference`]s. Whether the thread holds what it refers to is not said here.
 
@@ -10,7 +10,7 @@ use crate::arch::system_calls::FUTEX;
 use crate::image::{Addr, Register};
 use crate::limits::waits::SEARCHED_FRAMES;
 
-/// What sort of place an address was found in.
+/// The kind of location where an address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReferenceKind {
     /// A register that functions keep for their callers: it has its value through the calls further in.
@@ -31,7 +31,7 @@ pub(crate) struct Reference {
     pub place: String,
     /// Position of the native frame, where it lies in one that is known.
     pub native: Option<usize>,
-    /// What sort of place it is.
+    /// The kind of location.
     pub kind: ReferenceKind,
 }
 
@@ -40,14 +40,9 @@ impl Reference {
     pub(crate) fn is_live(&self) -> bool {
         self.kind != ReferenceKind::Volatile
     }
-
-    /// Whether it lies in frame `from` or further out.
-    pub(crate) fn is_from(&self, from: usize) -> bool {
-        self.native.is_some_and(|native| native >= from)
-    }
 }
 
-/// Objects whose addresses are looked for in one pass.
+/// Objects whose addresses are searched in one pass.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     /// Start and size in bytes, in order.
@@ -56,7 +51,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Of these starts and sizes in bytes.
+    /// From these starts and sizes in bytes.
     pub(crate) fn new(objects: impl IntoIterator<Item = (Addr, u64)>) -> Objects {
         let mut sorted: Vec<(Addr, u64)> = objects.into_iter().collect();
         sorted.sort_unstable();
@@ -143,7 +138,7 @@ impl ThreadView<'_> {
         Reference { place, native: Some(native), kind }
     }
 
-    /// What a register of a frame is good for. Of outer frames only those that are kept over calls are known.
+    /// The value of a register of a frame as evidence. In outer frames only registers that calls preserve are known.
     fn kind_of(&self, process: &Process<'_>, native: usize, register: Register, value: u64) -> ReferenceKind {
         let architecture = process.architecture();
         if architecture.callee_saved().contains(&register) {

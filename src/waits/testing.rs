@@ -48,6 +48,7 @@ pub(super) struct Made {
     pub(super) pid: i32,
     pub(super) parent: Option<i32>,
     pub(super) parent_threads: Vec<(i32, String)>,
+    pub(super) shares_memory_of: Option<i32>,
     pub(super) mappings: Vec<Mapping>,
     pub(super) python: Option<Python>,
     pub(super) environment: Vec<(String, String)>,
@@ -71,6 +72,7 @@ impl Made {
             pid: tids[0],
             parent: None,
             parent_threads: Vec::new(),
+            shares_memory_of: None,
             mappings: Vec::new(),
             python: None,
             environment: Vec::new(),
@@ -178,7 +180,7 @@ impl Made {
     }
 }
 
-/// What is observed of these processes.
+/// The observations for these processes.
 pub(super) fn observe_made(made: Vec<Made>) -> Observations {
     let (mut images, mut rest, mut caches) = (Vec::new(), Vec::new(), Vec::new());
     for one in made {
@@ -188,6 +190,7 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
             ns_pid: one.pid,
             parent: one.parent,
             parent_threads: one.parent_threads,
+            shares_memory_of: one.shares_memory_of,
             threads: one.threads,
             mappings: one.mappings,
             memory: Arc::new(one.bytes),

@@ -1,4 +1,4 @@
-//! What the families share about a thread: its system call, its libc thread id, the words of its stack.
+//! The thread facts that the families share: its system call, its libc thread id, the words of its stack.
 //!
 //! In: a [`CapturedProcess`]. Out: [`Process`] with one [`ThreadView`] a captured thread. It decodes no lock.
 
@@ -16,12 +16,13 @@ use crate::code::Code;
 use crate::gpu::GpuCore;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, Scatter, ThreadImage};
+use crate::limits::holders::GENERATIONS;
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
 use crate::python::Python;
 use crate::symbols::{Symbols, base_range, begins_with};
 use crate::threads::{Frame, Thread};
 
-/// What the families may look at in one process.
+/// The parts of one process that the families may read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CapturedProcess<'a> {
     /// Position of the process in the image.
@@ -36,16 +37,29 @@ pub(crate) struct CapturedProcess<'a> {
     pub threads: &'a [Thread],
     /// Its Python runtime, if it has one.
     pub python: Option<&'a Python>,
-    /// How busy the GPUs are, where that was asked.
+    /// How busy the GPUs are, where that was measured.
     pub gpu: Option<&'a GpuUse>,
-    /// What ran on its GPUs, where there is a core of them.
+    /// The kernels that ran on its GPUs, where there is a core of them.
     pub gpu_cores: &'a [GpuCore],
+}
+
+impl CapturedProcess<'_> {
+    /// Position of the captured process whose memory this one has: itself, or an ancestor that it shares an address space with.
+    pub(crate) fn memory_owner(&self) -> usize {
+        let mut owner = self.process;
+        for _ in 0..GENERATIONS {
+            let Some(of) = self.all.processes.get(owner).and_then(|process| process.shares_memory_of) else { break };
+            let Some(position) = self.all.processes.iter().position(|process| process.pid == of) else { break };
+            owner = position;
+        }
+        owner
+    }
 }
 
 /// One process, prepared.
 #[derive(Debug)]
 pub(crate) struct Process<'a> {
-    /// What the caller gave.
+    /// The caller's data.
     pub context: CapturedProcess<'a>,
     /// One a captured thread, in the same order.
     pub threads: Vec<ThreadView<'a>>,
@@ -76,7 +90,7 @@ pub(crate) struct ThreadView<'a> {
     pub is_searched_in_part: bool,
     segments: Vec<(Addr, Addr)>,
     words: OnceCell<Vec<(Addr, u64)>>,
-    /// The names of its frames, which each family asks for.
+    /// The names of its frames, which each family reads.
     names: Rc<CallNames>,
 }
 
@@ -84,13 +98,14 @@ pub(crate) struct ThreadView<'a> {
 /// with hundreds.
 #[derive(Debug)]
 struct CallNames {
-    /// Where those of native frames and of what is inlined in them stand.
+    /// The positions of the names of native frames and of functions inlined in them.
     list: Vec<Name>,
-    /// What was asked of them: how many native frames, which beginnings.
+    /// Answered queries: the number of native frames, the prefixes, and the result.
     inside: RefCell<Vec<(usize, &'static [&'static str], bool)>>,
 }
 
-/// What was found by the names of a thread's frames, their kinds and places alone, kept for all threads with the same.
+/// Results that depend only on the names, kinds and positions of a thread's frames, kept for all threads with the same
+/// ones.
 #[derive(Debug)]
 pub(crate) struct ByNames<Found>(RefCell<HashMap<*const CallNames, Found>>);
 
@@ -101,7 +116,7 @@ impl<Found> Default for ByNames<Found> {
 }
 
 impl ByNames<bool> {
-    /// What `find` finds of this thread; it is not asked where it found nothing of one before.
+    /// The result of `find` for this thread. `find` does not run where it found nothing for an equal thread before.
     pub(crate) fn found<Found>(&self, thread: &ThreadView<'_>, find: impl Fn() -> Option<Found>) -> Option<Found> {
         let mut first = None;
         let is_there = self.of(thread, || {
@@ -113,7 +128,7 @@ impl ByNames<bool> {
 }
 
 impl<Found: Copy> ByNames<Found> {
-    /// What `find` finds of this thread, or found of one before.
+    /// The result of `find` for this thread, or for an equal thread before.
     pub(crate) fn of(&self, thread: &ThreadView<'_>, find: impl FnOnce() -> Found) -> Found {
         let names = Rc::as_ptr(&thread.names);
         let known = self.0.borrow().get(&names).copied();
@@ -237,8 +252,8 @@ impl<'a> Process<'a> {
         self.by_pthread.get(&pd).copied().or_else(|| self.by_descriptor(pd))
     }
 
-    /// Position of the thread whose descriptor of glibc lies at `pd`, where no registers of the thread tell that: it is known by what
-    /// stands there.
+    /// Position of the thread whose descriptor of glibc lies at `pd`, without help from the thread's registers: the
+    /// content of the descriptor identifies it.
     pub(crate) fn by_descriptor(&self, pd: Addr) -> Option<usize> {
         let (architecture, memory) = (self.architecture(), self.memory());
         let all_are_known = self.by_pthread.len() >= self.threads.len();
@@ -359,7 +374,8 @@ impl<'a> ThreadView<'a> {
         self.thread?.native.frames.get(native.checked_add(1)?).map(|caller| caller.pc)
     }
 
-    /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
+    /// Position of native frame `native` among the merged frames: the outermost of the functions that the compiler
+    /// inlined there.
     pub(crate) fn merged(&self, native: usize) -> Option<usize> {
         self.thread?.frames.iter().rposition(|f| f.native == Some(native))
     }
@@ -407,7 +423,7 @@ impl<'a> ThreadView<'a> {
                         && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
                 },
             )?;
-        // libffi makes a call that somebody asked for, as ctypes does for Python, and has no lock of its own.
+        // libffi makes calls for other code, as ctypes does for Python, and has no lock of its own.
         (first.name.contains(".so") && !first.name.starts_with("libffi")).then(|| first.name.to_string())
     }
 

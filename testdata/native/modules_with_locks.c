@@ -40,6 +40,17 @@ EXPORTED const char *const texts[] = {"detected illegal recursion into Mutex cod
 #elif defined LIKE_ABSEIL
 EXPORTED const char *const texts[] = {"detected illegal recursion into mutex code"};
 
+#elif defined REENTRANT
+extern int PyThread_acquire_lock(void *, int) __attribute__((weak));
+extern unsigned long PyThread_get_thread_ident(void) __attribute__((weak));
+EXPORTED int takes(void *lock, unsigned long owner) {
+    return PyThread_acquire_lock && owner != PyThread_get_thread_ident() && PyThread_acquire_lock(lock, 1);
+}
+#elif defined LIKE_REENTRANT
+// A lock that nobody takes twice.
+extern int PyThread_acquire_lock(void *, int) __attribute__((weak));
+EXPORTED int takes(void *lock) { return PyThread_acquire_lock && PyThread_acquire_lock(lock, 1); }
+
 #elif defined OPEN_MP
 extern void GOMP_critical_name_start(void **) __attribute__((weak));
 EXPORTED void *critical;

@@ -64,7 +64,7 @@ def both_in_order(one, other, both):
 
 
 def names_of_parameters():
-    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "took Lock `one` 0x", "waits for Lock `one` 0x")
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `locks[0]`", "holds Lock `locks[1]`")
     locks, both = [threading.Lock(), threading.Lock()], threading.Barrier(2)
 
     def there():

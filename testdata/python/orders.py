@@ -12,7 +12,8 @@ import threading
 CASE = sys.argv[1]
 signal.alarm(60)
 BAD = ["differ", "bare", "named", "named-timeout", "recursive", "named-recursive", "gil"]
-print("orders differ" if CASE in BAD else "orders do not differ", flush=True)
+TRUTH = "orders differ" if CASE in BAD else "orders do not differ"
+print("orders differ, one after the other" if CASE == "joined" else TRUTH, flush=True)
 kind = threading.RLock if CASE.endswith("recursive") else threading.Lock
 ledger, journal, gate = kind(), kind(), kind()
 # What tells a thread that it is its turn is no lock.
@@ -130,5 +131,7 @@ def auditor():
 threads = [threading.Thread(target=target, name=target.__name__) for target in (payer, auditor)]
 for thread in threads:
     thread.start()
+    if CASE == "joined":
+        thread.join()
 for thread in threads:
     thread.join()

@@ -309,5 +309,98 @@ def anyio_on_asyncio_with_a_limit():
     anyio.run(anyio_ring_with_a_limit)
 
 
+# What a task is parked for, beside locks.
+
+def channel_whose_receiver_is_gone():
+    truth("stuck", finding="nobody-left-to-wake", words=["rows", "produce"])
+
+    async def produce(rows):
+        for number in range(5):
+            await rows.send(number)
+
+    async def consume(rows):
+        async for number in rows:
+            if number == 2:
+                return
+
+    async def main():
+        send, receive = trio.open_memory_channel(0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce, send)
+            nursery.start_soon(consume, receive)
+            ready()
+    trio.run(main)
+
+
+def channel_whose_receiver_is_slow():
+    truth("blocked")
+
+    async def consume(rows):
+        await trio.sleep(60)
+        async for _ in rows:
+            pass
+
+    async def main():
+        send, receive = trio.open_memory_channel(0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consume, receive)
+            ready()
+            await send.send(1)
+    trio.run(main)
+
+
+def event_that_is_never_set():
+    truth("stuck", finding="nobody-left-to-wake", words=["started"])
+
+    async def main():
+        started = trio.Event()
+        ready()
+        await started.wait()
+    trio.run(main)
+
+
+def event_that_a_thread_sets():
+    truth("blocked")
+
+    async def main():
+        started = trio.Event()
+
+        def work():
+            time.sleep(60)
+            trio.from_thread.run_sync(started.set)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, work)
+            ready()
+            await started.wait()
+    trio.run(main)
+
+
+def event_within_a_time_limit():
+    truth("blocked")
+
+    async def main():
+        started = trio.Event()
+        with trio.move_on_after(60):
+            ready()
+            await started.wait()
+    trio.run(main)
+
+
+def event_beside_one_that_may_fail():
+    truth("blocked")
+
+    async def fails():
+        await trio.sleep(60)
+        raise ValueError
+
+    async def main():
+        started = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fails)
+            ready()
+            await started.wait()
+    trio.run(main)
+
+
 signal.alarm(LAST)
 globals()[sys.argv[1]]()

@@ -44,8 +44,9 @@ fn cpp_is_told_of_cpp() {
 fn rust_is_told_of_rust() {
     let output = lockscope().arg("demo").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let first = text.split("demo 2").next().unwrap_or_default();
-    let told: Vec<&str> = first.lines().filter(|line| line.starts_with("help: ")).collect();
+    // Reports are on standard output, titles on standard error: the last report is that of native code.
+    let last = text.rsplit("deadlock: ").next().unwrap_or_default();
+    let told: Vec<&str> = last.lines().filter(|line| line.starts_with("help: ")).collect();
     check("lockscope demo", &told.join("\n"), "`try_lock`", &["std::scoped_lock", "ExitStack", "asyncio"]);
 }
 

@@ -21,10 +21,11 @@ fn the_schema_describes_the_report() {
     let look = attach(&target.pids, &[]);
     let properties = schema["properties"].as_object().expect("properties");
     let report = look.json.as_object().expect("an object");
-    // A job is told of only where files of its ranks were merged, and NCCL's RAS where it was asked.
-    let of_one_look: Vec<_> = properties.keys().filter(|name| !["job", "nccl_ras"].contains(&name.as_str())).collect();
+    // `job` needs merged files of ranks, `nccl_ras` an answer of NCCL, and `made_to_happen` a run with --provoke.
+    let others = ["job", "nccl_ras", "made_to_happen"];
+    let of_one_look: Vec<_> = properties.keys().filter(|name| !others.contains(&name.as_str())).collect();
     assert_eq!(report.keys().collect::<Vec<_>>(), of_one_look);
-    assert_eq!((report["schema"].as_str(), report["version"].as_str()), (Some("lockscope.report"), Some("1.1")));
+    assert_eq!((report["schema"].as_str(), report["version"].as_str()), (Some("lockscope.report"), Some("1.2")));
     assert_eq!(report["host"]["boot_id"].as_str().map(str::len), Some(36), "{}", report["host"]);
     let (began, ended) = (&report["capture"]["began"], &report["capture"]["ended"]);
     let (began, ended) = (began.as_str().expect("a time"), ended.as_str().expect("a time"));

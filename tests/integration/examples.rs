@@ -47,12 +47,12 @@ impl Machine {
 
     /// Save an example, start it, and give the codes of what lockscope finds.
     fn run(&self, finding: &Explanation) -> Vec<String> {
-        let is_told =
+        let is_reportable =
             |codes: &[String]| codes.iter().any(|code| code == finding.code) || NOT_TOLD.contains(&finding.code);
         // On a busy machine a program takes longer to come to its hang than is time for it on others.
         for timeout in ["20s", "120s"] {
             let (codes, errors) = self.run_for(finding, timeout);
-            if is_told(&codes) {
+            if is_reportable(&codes) {
                 return codes;
             }
             println!("{} is found to be {codes:?} within {timeout}: {errors}", finding.code);
@@ -67,7 +67,8 @@ impl Machine {
         let reports = folder.path().join("reports");
         let mut run = lockscope();
         // A wait that spins on the GPU is no standstill: the time limit is the look at it.
-        run.args(["run", "--hang-after", "4s", "--timeout", timeout, "--report-dir"]).arg(&reports);
+        run.args(["run", "--hang-after", "4s", "--stuck-after", "6s", "--timeout", timeout, "--report-dir"])
+            .arg(&reports);
         run.args(["--", "sh", "-c", finding.example.command]).current_dir(folder.path());
         run.envs(self.environment.iter().cloned()).env_remove("LOCKSCOPE").stdin(std::process::Stdio::null());
         let output = run.output().expect("it runs");

@@ -89,10 +89,11 @@ fn said_in_texts(json: &Value) -> Vec<String> {
                 .iter()
                 .find(|wait| wait["tid"] == edge["waiter"] && wait["resource"] == edge["resource"]);
             said.extend(list(waits.expect("its wait"), "evidence").iter().map(text));
-            let holds = list(json, "holds")
-                .iter()
-                .find(|hold| hold["tid"] == edge["holder"] && hold["resource"] == edge["resource"]);
-            said.push(text(&holds.expect("its hold")["certainty"]));
+            said.push(match edge["proof"].as_str().expect("its proof") {
+                "recorded" => "recorded".to_owned(),
+                "code" => "by code".to_owned(),
+                _ => "absence".to_owned(),
+            });
         }
     }
     said.push(format!("captured {} thread", json["capture"]["threads"]));
@@ -159,7 +160,7 @@ fn what_the_readme_shows_is_what_the_tool_makes() {
         assert_eq!(read(&made), read(&kept), "LOCKSCOPE_UPDATE=1 writes {} anew", kept.display());
     }
     let text = std::fs::read_to_string(testdata("gpu/occupancy-launch.txt")).expect("the text");
-    let (head, _) = text.split_once("\n\nhow it is known:").expect("a stack behind the head");
+    let (head, _) = text.split_once("\n\nhow it is known").expect("a stack behind the head");
     crate::readme::shows(&root.join("src/manual/gpu.md"), "```\n", head);
     let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
     assert!(readme.contains("testdata/gpu/occupancy-launch.svg"));

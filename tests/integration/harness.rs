@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,15 +24,29 @@ macro_rules! skipped {
 }
 pub(crate) use skipped;
 
-/// A line in the test's output, which a green run does not show, and one in the file that LOCKSCOPE_SKIPPED names, which
-/// scripts/test prints at its end.
+/// Add a line to the file that LOCKSCOPE_SKIPPED names, which scripts/test prints at its end; without such a file, to the list that this
+/// test binary prints at its end.
 pub(crate) fn note_skipped(reason: &str) {
     println!("skipped: {reason}");
-    let Some(list) = std::env::var_os("LOCKSCOPE_SKIPPED") else { return };
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let Some(list) = std::env::var_os("LOCKSCOPE_SKIPPED") else {
+        static SUMMARY: Mutex<Option<ChildStdin>> = Mutex::new(None);
+        let mut summary = SUMMARY.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = summary.get_or_insert_with(summary_at_the_end);
+        return list.write_all(format!("{test}: {reason}\n").as_bytes()).expect("written");
+    };
     let mut file = std::fs::File::options().append(true).create(true).open(&list).expect("LOCKSCOPE_SKIPPED is a file");
     // One call, so that lines of tests that run side by side do not mix.
     file.write_all(format!("{test}: {reason}\n").as_bytes()).expect("written");
+}
+
+/// Where lines go that standard error shows, with their number, once this process has ended. libtest has no hook for its end: a shell
+/// waits for the end of a pipe instead.
+fn summary_at_the_end() -> ChildStdin {
+    const SUMMARY: &str =
+        r#"list=$(sort -u); { echo; echo "skipped: $(echo "$list" | wc -l)"; echo "$list" | sed 's/^/    /'; } >&2"#;
+    let shell = Command::new("sh").args(["-c", SUMMARY]).stdin(Stdio::piped()).spawn();
+    shell.expect("sh runs").stdin.take().expect("piped")
 }
 
 /// Whether this is root, and not only that of a user namespace.

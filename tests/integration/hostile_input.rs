@@ -313,3 +313,135 @@ fn devices_links_and_pipes_by_name_stay_what_they_are() {
     assert_eq!(json["verdict"], "deadlock");
     assert!(Path::new("/dev/stdout").symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()));
 }
+
+/// A program whose functions call each other, with debug information of its own in place of the compiler's.
+fn with_debug_sections(folder: &Path, functions: usize, sections: &str) -> PathBuf {
+    let mut code = String::from("#include <stdio.h>\n#include <unistd.h>\n");
+    for number in 0..functions {
+        code += &format!("void f{number}(void);\n");
+    }
+    for number in 0..functions - 1 {
+        code += &format!(
+            "__attribute__((noinline)) void f{number}(void) {{ f{}(); __asm__ volatile(\"\"); }}\n",
+            number + 1
+        );
+    }
+    code += &format!(
+        "__attribute__((noinline)) void f{}(void) {{ printf(\"READY pids=%d\\n\", getpid()); fflush(stdout); alarm(180); \
+         for (;;) pause(); }}\nint main(void) {{ f0(); return 0; }}\n",
+        functions - 1
+    );
+    let path = |name: &str| folder.join(name);
+    std::fs::write(path("code.c"), code).expect("written");
+    std::fs::write(path("debug.s"), format!("{sections}\n.section .note.GNU-stack,\"\",@progbits\n")).expect("written");
+    let cc = |words: &[&str]| {
+        let status = Command::new("cc").current_dir(folder).args(words).status().expect("cc runs");
+        assert!(status.success(), "{words:?}");
+    };
+    cc(&["-O1", "-fno-inline", "-fno-optimize-sibling-calls", "-no-pie", "-o", "program", "code.c", "debug.s"]);
+    path("program")
+}
+
+/// A line program of version 2 for the function `at`, with this name of a file and this number of rows.
+fn line_program(at: &str, name: &str, rows: usize) -> String {
+    format!(
+        ".section .debug_line,\"\",@progbits\n.long 9f-8f\n8: .value 2\n.long 7f-6f\n6: .byte 1,1,-5,14,13,0,1,1,1,1,0,0,0,1,0,0,1\n\
+         .byte 0\n{name}.byte 0,0,0\n.byte 0\n7: .byte 0,9,2\n.quad {at}\n.fill {rows},1,0x20\n.byte 0,1,1\n9:\n"
+    )
+}
+
+/// Each unit has rows of its own of the one program that all of them name: 300 MiB.
+#[test]
+fn a_line_program_that_units_share_is_counted_for_each() {
+    const UNITS: usize = 10;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut sections = String::from(
+        ".section .debug_abbrev,\"\",@progbits\n.byte 1,0x11,0,0x03,0x08,0x11,0x01,0x12,0x06,0x10,0x17,0,0,0\n\
+         .section .debug_info,\"\",@progbits\n",
+    );
+    for unit in 0..UNITS {
+        sections += &format!(
+            "1: .long 3f-2f\n2: .value 4\n.long 0\n.byte 8\n.byte 1\n.asciz \"u{unit}.c\"\n.quad f{unit}\n.long 64\n.long 0\n3:\n"
+        );
+    }
+    sections += &line_program("f0", ".asciz \"lines.c\"\n", 11 << 20);
+    let program = with_debug_sections(folder.path(), UNITS, &sections);
+    let target = Target::start(&mut Command::new(program)).settle_asleep();
+    let (output, text) = bounded(&["attach", "--all", &target.pid().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("source lines of a unit of debug information"), "{text}");
+}
+
+/// A name of 8 MiB, of a file, of a unit and of a function that is inlined everywhere.
+#[test]
+fn names_of_megabytes_are_cut() {
+    const FUNCTIONS: usize = 10;
+    for what in ["file", "unit", "inlined"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let big = format!(".fill {},1,0x61\n.byte 0\n", 8 << 20);
+        let name = |is_big: bool| if is_big { ".Lbig" } else { ".Lshort" };
+        let mut sections = String::from(
+            ".section .debug_abbrev,\"\",@progbits\n.byte 1,0x11,1,0x03,0x0e,0x11,0x01,0x12,0x06,0x10,0x17,0,0, \
+             2,0x2e,1,0x03,0x0e,0x11,0x01,0x12,0x06,0,0, 3,0x1d,0,0x31,0x13,0x11,0x01,0x12,0x06,0x58,0x0b,0x59,0x0b,0,0, \
+             4,0x2e,0,0x03,0x0e,0x20,0x0b,0,0, 0\n.section .debug_str,\"MS\",@progbits,1\n.Lshort: .asciz \"short\"\n.Lbig: ",
+        );
+        sections += if what == "file" { ".asciz \"b\"\n" } else { &big };
+        sections += &format!(
+            ".section .debug_info,\"\",@progbits\n.Lunit: .long 3f-2f\n2: .value 4\n.long .debug_abbrev\n.byte 8\n.byte 1\n\
+             .long {}\n.quad f0\n.long 4096\n.long .debug_line\n.Linlined: .byte 4\n.long {}\n.byte 1\n",
+            name(what == "unit"),
+            name(what == "inlined")
+        );
+        for number in 0..FUNCTIONS {
+            sections += &format!(
+                ".byte 2\n.long .Lshort\n.quad f{number}\n.long 16\n.byte 3\n.long .Linlined-.Lunit\n.quad f{number}\n.long 16\n\
+                 .byte 1,7\n.byte 0\n"
+            );
+        }
+        sections += ".byte 0\n3:\n";
+        sections += &line_program("f0", if what == "file" { &big } else { ".asciz \"n.c\"\n" }, 250);
+        let program = with_debug_sections(folder.path(), FUNCTIONS, &sections);
+        let target = Target::start(&mut Command::new(program)).settle_asleep();
+        let (output, text) = bounded(&["attach", "--all", &target.pid().to_string()]);
+        assert_eq!(output.status.code(), Some(0), "{what}: {}", text.get(..2000).unwrap_or(&text));
+        assert!(text.len() < 1 << 20, "{what}: {} bytes", text.len());
+    }
+}
+
+/// Frames of 120 threads that are 30,000 calls deep would take gigabytes: the innermost of each are read, and the deadlock is told, also by
+/// a snapshot.
+#[test]
+fn threads_deep_in_recursion_share_the_room() {
+    let program = compile("hostile/deep.c", "deep", &[]);
+    let target = Target::start(Command::new(program).args(["120", "30000"])).settle(121);
+    let pid = target.pid().to_string();
+    let (output, text) = bounded(&["attach", &pid]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("deadlock: "), "{text}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("deep.snapshot.zst").display().to_string();
+    let (output, text) = bounded(&["snapshot", &pid, "-o", &file]);
+    assert!(output.status.code() != Some(2), "{text}");
+    let (output, text) = bounded(&["core", &file]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("deadlock: "), "{text}");
+}
+
+/// 60 MB of JSON whose values take gigabytes, each as a file of a scheduler, of NCCL or of nobody.
+#[test]
+fn values_without_end_in_what_is_merged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = |value: &str, count: usize| format!("[{}{value}]", format!("{value},").repeat(count));
+    for (name, text) in [
+        ("zeros-ras.json", list("0", 30 << 20)),
+        ("lists-ras.json", list("[]", 20 << 20)),
+        ("objects.json", format!("{{\"nccl_version\":1,\"communicators\":{}}}", list("{}", 20 << 20))),
+        ("pods.json", format!("{{\"kind\":\"List\",\"items\":{}}}", list("{\"a\":0}", 7 << 20))),
+    ] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).expect("written");
+        let (output, text) = bounded(&["merge", &file.display().to_string()]);
+        assert_eq!(output.status.code(), Some(2), "{name}: {text}");
+        std::fs::remove_file(file).expect("removed");
+    }
+}

@@ -61,7 +61,7 @@ fn a_lock_of_an_open_file_that_a_third_process_could_give_back() {
 fn message_queues_and_watched_files() {
     let program = compile("native/message_queues.c", "message_queues", &["-lrt"]);
     for (case, call, verdict, words) in [
-        ("both-receive", "243", "suspected-deadlock", &["message queue /lockscope-answers-", "whose other end"][..]),
+        ("both-receive", "243", "suspected-deadlock", &["message queue /lockscope-answers-", "other end open in"][..]),
         ("at-work", "243", "blocked", &["message queue /lockscope-answers-"]),
         ("system-v", "70", "blocked", &["System V message queue"]),
         ("watches", "0", "blocked", &["watches by inotify"]),
@@ -170,7 +170,7 @@ const CONVERSATIONS: [Conversation; 16] = [
         calls: &["44"],
         verdict: "deadlock",
         finding: Some("pipe-cycle"),
-        mentions: &["send_all", "room in unix socket", "whose other end"],
+        mentions: &["send_all", "room in unix socket", "other end open in"],
     },
     Conversation {
         case: "both-listen",

@@ -54,8 +54,9 @@ impl Drop for Pod {
 
 /// The block of this language in the manual's section on pods.
 fn block(language: &str) -> String {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/jobs.md")).expect("the page");
-    let section = page.split("\n## ").find(|section| section.starts_with("Pods of Kubernetes")).expect("a section");
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/schedulers.md")).expect("the page");
+    let section = page.split("\n## ").find(|section| section.starts_with("Kubernetes\n")).expect("a section");
     let rest = section.split_once(&format!("```{language}\n")).expect("a block").1;
     rest.split_once("```").expect("its end").0.to_owned()
 }

@@ -46,12 +46,12 @@ fn clients_are_told_of_that_have_a_lock_of_a_manager_or_had_it() {
 #[test]
 fn clients_that_go_on_with_a_lock_of_a_manager_are_left_in_peace() {
     for (version, python) in pythons() {
-        for (case, is_told) in [("held", true), ("returned", false)] {
+        for (case, is_reportable) in [("held", true), ("returned", false)] {
             let (_folder, target) = start(&python, case, 2);
             for _ in 0..3 {
                 let look = attach(&target.pids, &[]);
                 assert_eq!((look.verdict(), look.code), ("blocked", 0), "{case} on {version}: {}", look.text);
-                assert_eq!(look.says("held by"), is_told, "{case} on {version}: {}", look.text);
+                assert_eq!(look.says("held by"), is_reportable, "{case} on {version}: {}", look.text);
             }
         }
     }

@@ -218,6 +218,63 @@ fn a_test_is_told_after_which_an_order_differs() {
     below.says(&["  in tests/test_locks.py::test_audit\n", "did not hang, and could"]);
 }
 
+/// A test whose threads take locks in two orders and do not meet: the second begins when the first has ended, or when that takes longer
+/// than it ever does by itself.
+const APART: &str = "import os, select, threading
+
+ledger, journal = threading.Lock(), threading.Lock()
+
+
+def take(first, second):
+    with first:
+        with second:
+            pass
+
+
+def test_apart():
+    reading, writing = os.pipe()
+
+    def one():
+        take(ledger, journal)
+        os.write(writing, b'x')
+
+    def other():
+        select.select([reading], [], [], 0.06)
+        take(journal, ledger)
+
+    threads = [threading.Thread(target=target, name=target.__name__) for target in (one, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_last():
+    pass
+";
+
+#[test]
+fn a_test_that_could_deadlock_is_made_to_and_fails() {
+    let suite = Suite::new();
+    std::fs::write(suite.0.path().join("tests/test_locks.py"), APART).expect("written");
+    for distributed in [&[][..], &["-n1"]] {
+        let options = ["-q", "--lockscope-provoke", "--junitxml=junit.xml"];
+        let run = suite.pytest(&[], &[&options[..], distributed].concat(), &[]);
+        assert_eq!(run.output.status.code(), Some(1), "{}", run.text());
+        run.says(&[
+            "1 failed, 1 passed",
+            "The test deadlocks when threads are held back",
+            "made to happen: predicted by",
+        ]);
+        assert_eq!(run.failures(), ["tests.test_locks::test_apart"], "{}", run.text());
+    }
+    // Two tests of one order each never meet: the reason stands in the report, and none fails.
+    std::fs::write(suite.0.path().join("tests/test_locks.py"), ORDERS).expect("written");
+    let run = suite.pytest(&[], &["-q", "-rP", "--lockscope-provoke"], &[]);
+    assert!(run.output.status.success(), "{}", run.text());
+    run.says(&["4 passed", "not made to happen"]);
+}
+
 /// A suite whose locks are taken in one order, and which has a module loaded.
 const WITH_A_MODULE: &str = "
 import ctypes, os, threading
@@ -252,7 +309,7 @@ fn the_summary_says_what_was_not_seen_and_nothing_where_all_was() {
         compile("native/modules_with_locks.c", name, &flags).display().to_string()
     };
     let (own, alike) = (module("RUST", "summary-rust.so"), module("LIKE_RUST", "summary-like-rust.so"));
-    for (module, is_told) in [(&own, true), (&alike, false)] {
+    for (module, is_reportable) in [(&own, true), (&alike, false)] {
         let test = suite.0.path().join("tests/test_module.py");
         std::fs::write(test, WITH_A_MODULE.replace("MODULE", module)).expect("written");
         let run = suite.pytest(&[], &["-q", "--lockscope-record", "tests/test_module.py"], &[]);
@@ -260,9 +317,9 @@ fn the_summary_says_what_was_not_seen_and_nothing_where_all_was() {
         run.says(&["2 passed"]);
         let line =
             "not all was recorded: locks of Rust's std in 1 module: the recorder does not see them: summary-rust.so";
-        assert_eq!(run.text().contains(line), is_told, "{}", run.text());
-        assert_eq!(run.text().contains("summary-"), is_told, "{}", run.text());
-        assert_eq!(run.text().contains("not all was recorded"), is_told, "{}", run.text());
+        assert_eq!(run.text().contains(line), is_reportable, "{}", run.text());
+        assert_eq!(run.text().contains("summary-"), is_reportable, "{}", run.text());
+        assert_eq!(run.text().contains("not all was recorded"), is_reportable, "{}", run.text());
     }
 }
 

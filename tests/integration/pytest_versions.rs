@@ -50,7 +50,9 @@ fn prepared(python: &Python, pytest: &str) -> (tempfile::TempDir, Command) {
 
 /// What pytest says of a run, and its status; lines that differ from run to run and from version to version left out.
 fn said(mut command: Command, folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (String, String) {
-    command.args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--lockscope"]).args(arguments);
+    command
+        .args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--lockscope", "--lockscope-stuck-after=6"])
+        .args(arguments);
     command.env("PYTHONPATH", "package:pytest").env("COLUMNS", "400").env_remove("LOCKSCOPE");
     command.envs(variables.iter().copied());
     let mut limited = Command::new("timeout");
@@ -68,8 +70,11 @@ fn said(mut command: Command, folder: &Path, arguments: &[&str], variables: &[(&
     let mut in_summary = false;
     for line in text.lines() {
         in_summary |= line.contains("short test summary info");
-        let is_told = line.starts_with("lockscope: ");
-        if is_told || in_summary && ["PASSED", "FAILED", "ERROR", "not run"].iter().any(|word| line.starts_with(word)) {
+        // Whether a hang is told of before it is over depends on the time between two looks.
+        let is_reportable = line.starts_with("lockscope: ") && !line.ends_with(" seems to hang");
+        if is_reportable
+            || in_summary && ["PASSED", "FAILED", "ERROR", "not run"].iter().any(|word| line.starts_with(word))
+        {
             kept.push(line.replace(&folder.display().to_string(), "FOLDER"));
         }
         let counts = line.trim_matches('=').trim();
@@ -155,30 +160,36 @@ fn tried(known: fn(u32) -> Option<&'static str>, run: impl Fn(&str, Command, &Pa
         why.is_none()
     });
     let run = &run;
-    // They sleep for most of the time: together they take as long as one of them.
+    let runs = all.iter().filter_map(|(minor, version, python)| Some((pytest_for(*minor)?, version, python))).map(
+        |(pytest, version, python)| {
+            move || {
+                let (folder, mut command) = prepared(python, pytest);
+                let mut has_proc = || command.arg("-V").output().is_ok_and(|output| output.status.success());
+                if python.root().is_some() && !has_proc() {
+                    crate::harness::note_skipped(&format!(
+                        "pytest on Python {version}: no /proc can be mounted for it"
+                    ));
+                    return None;
+                }
+                drop(folder);
+                let (folder, command) = prepared(python, pytest);
+                let name = format!("Python {version}, pytest {pytest}");
+                run(&name, command, folder.path());
+                Some(name)
+            }
+        },
+    );
+    // They sleep for half of the time: more of them at once than processors, but not all, as their time is limited.
+    let queue = std::sync::Mutex::new(runs);
+    let next = || queue.lock().expect("no panic in an iterator").next();
+    let worker = || std::iter::from_fn(&next).filter_map(|run| run()).collect::<Vec<String>>();
     let names: Vec<String> = std::thread::scope(|scope| {
-        let runs: Vec<_> = all
-            .iter()
-            .filter_map(|(minor, version, python)| Some((pytest_for(*minor)?, version, python)))
-            .map(|(pytest, version, python)| {
-                scope.spawn(move || {
-                    let (folder, mut command) = prepared(python, pytest);
-                    let mut has_proc = || command.arg("-V").output().is_ok_and(|output| output.status.success());
-                    if python.root().is_some() && !has_proc() {
-                        crate::harness::note_skipped(&format!(
-                            "pytest on Python {version}: no /proc can be mounted for it"
-                        ));
-                        return None;
-                    }
-                    drop(folder);
-                    let (folder, command) = prepared(python, pytest);
-                    let name = format!("Python {version}, pytest {pytest}");
-                    run(&name, command, folder.path());
-                    Some(name)
-                })
-            })
-            .collect();
-        runs.into_iter().filter_map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        let count = std::thread::available_parallelism().map_or(2, usize::from) * 2;
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     println!("tried: {names:?}");
     assert!(!names.is_empty());

@@ -8,7 +8,7 @@ use crate::harness::{Target, lockscope, testdata};
 /// How long README may be: all else is a page of the manual.
 const MOST_LINES: usize = 120;
 /// The line of README behind which the report stands.
-const COMMAND: &str = "$ lockscope attach service.py\n";
+const COMMAND: &str = "$ lockscope demo\n";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -42,9 +42,10 @@ fn gist(report: &str) -> String {
 /// The same without what differs from run to run: ids, addresses and the columns that these make wider.
 fn steady(text: &str) -> String {
     let mut words: Vec<&str> = text.split_whitespace().collect();
-    // How long they had waited.
-    while let Some(since) = words.iter().position(|word| *word == "since") {
-        words.drain(since..(since + 3).min(words.len()));
+    // How long they had waited: `waiting for 2.0 s, held by` is `waits, held by`.
+    while let Some(at) = words.iter().position(|word| *word == "waiting") {
+        let is_last = words.get(at + 3).is_some_and(|unit| !unit.ends_with(','));
+        words.splice(at..(at + 4).min(words.len()), [if is_last { "waits" } else { "waits," }]);
     }
     let words = words.into_iter().map(|word| {
         let bare = word.trim_matches(['(', ')', ',']);
@@ -66,11 +67,9 @@ fn readme_begins_with_what_the_program_prints() {
     if !python.is_ok_and(|output| output.status.success()) {
         return crate::harness::skipped!("no python3");
     }
-    let target = Target::start(Command::new("python3").arg(testdata("orders/service.py"))).settle(3);
-    let mut attach = lockscope();
-    let output =
-        attach.arg("attach").arg(target.pid().to_string()).current_dir(testdata("")).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let output = lockscope().arg("demo").current_dir("/").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // The first report.
     let text = gist(&String::from_utf8_lossy(&output.stdout));
     assert!(text.lines().count() <= 12, "README begins with some ten lines: {text}");
     let readme = root().join("README.md");
@@ -95,7 +94,9 @@ fn readme_is_short_and_its_links_lead_somewhere() {
             assert!(page.contains(&format!("](src/manual/{name})")), "README.md does not link to {name}");
         }
     }
-    // What somebody types who wants to see it, and who wants to know that it works.
+    let rust = format!("Rust {} or newer", env!("CARGO_PKG_RUST_VERSION"));
+    assert!(page.contains(&rust), "README.md names another Rust than Cargo.toml: {rust}");
+    // The commands that a newcomer types first.
     for command in ["cargo run --release -- demo\n", "scripts/test\n"] {
         assert!(page.contains(&format!("```\n{command}```\n")), "{command}");
     }
@@ -117,7 +118,9 @@ fn a_process_can_be_named_and_wrong_words_are_put_right() {
     assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}{errors}");
     let words: Vec<&str> = line.trim_end().split('\t').collect();
     assert_eq!(words[..2], ["deadlock", "lock-order-cycle"], "{line}");
-    assert!(words.len() == 4 && words[2..].iter().all(|word| word.starts_with(&place)), "{line}");
+    assert_eq!(words[2], target.pid().to_string(), "{line}");
+    assert!(words.len() == 7 && words[4..6].iter().all(|word| word.starts_with(&place)), "{line}");
+    assert!(words[6].contains("are taken in different orders"), "{line}");
 
     let (code, [line, errors]) = said(&["attach", &name, "--quiet"]);
     assert_eq!((code, line.as_str(), errors.as_str()), (Some(1), "", ""));

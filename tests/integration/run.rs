@@ -177,7 +177,7 @@ fn a_process_with_a_debugger_is_the_debuggers() {
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(124), "{text}");
     // Of the debugger there is a report all the same, which says what is not in it.
-    for words in ["given by --timeout", "gdb", "already traced by gdb", "reports: "] {
+    for words in ["given by --timeout", "gdb", "it is traced by gdb", "reports: "] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let files = std::fs::read_dir(folder.path()).expect("a folder").flatten();

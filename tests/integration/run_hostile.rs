@@ -19,7 +19,7 @@ fn looker_of(run: u32) -> Option<i32> {
 }
 
 /// It takes its name while the command begins already.
-pub(crate) fn looker(run: u32) -> i32 {
+pub(crate) fn sampler(run: u32) -> i32 {
     wait_until("somebody looks", || looker_of(run).is_some());
     looker_of(run).expect("one that looks")
 }
@@ -70,7 +70,7 @@ fn limits_and_signals_hold_while_a_look_hangs() {
         let command = ["--", "env", "--default-signal=INT,TERM", "sh", "-c", "echo READY $$; exec sleep 100"];
         let words = [options, &command].concat();
         let (child, _output, pid) = in_a_group(&words);
-        signal_process(looker(child.id()), "STOP");
+        signal_process(sampler(child.id()), "STOP");
         if let Some(signal) = signal {
             signal_process(child.id() as i32, signal);
         }
@@ -91,10 +91,10 @@ fn what_becomes_of_the_one_that_looks_is_not_the_commands_business() {
         let mut child = run.spawn().expect("it starts");
         let mut output = std::io::BufReader::new(child.stdout.take().expect("piped"));
         output.read_line(&mut String::new()).expect("a line");
-        let looker = looker(child.id());
+        let sampler = sampler(child.id());
         // As the kernel does when memory runs out.
-        signal_process(looker, "KILL");
-        wait_until("it is gone", || is_gone(looker) && name_of(looker).is_empty());
+        signal_process(sampler, "KILL");
+        wait_until("it is gone", || is_gone(sampler) && name_of(sampler).is_empty());
         // It is said of a command that goes on: this one is kept until then.
         let mut said = std::io::BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
@@ -113,7 +113,7 @@ fn a_hang_is_found_also_by_the_second_one_that_looks() {
     }
     let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
     let (child, _output, _) = in_a_group(&["--", "sh", "-c", &format!("echo READY $$; exec {deadlocks} abba")]);
-    signal_process(looker(child.id()), "KILL");
+    signal_process(sampler(child.id()), "KILL");
     let output = child.wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
     assert!(stderr(&output).contains("deadlock: "), "{}", stderr(&output));

@@ -1,4 +1,4 @@
-//! What `lockscope run` leaves where CI systems look, and that trouble with it is said and takes nothing from the log.
+//! What `lockscope run` leaves where CI systems look, and that incident with it is said and takes nothing from the log.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -17,7 +17,12 @@ fn program() -> Option<PathBuf> {
 #[test]
 fn a_test_that_waits_for_ever_is_ended_and_one_that_is_late_is_not() {
     let Some(program) = program() else { return skipped!("no rustc") };
-    let output = lockscope().args(["run", "--"]).arg(&program).arg("waits_for_ever").output().expect("it runs");
+    let output = lockscope()
+        .args(["run", "--stuck-after", "5s", "--"])
+        .arg(&program)
+        .arg("waits_for_ever")
+        .output()
+        .expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     // Its own alarm would be status 142.
     assert_eq!(output.status.code(), Some(124), "{text}");

@@ -1,11 +1,11 @@
-//! `lockscope watch` and the monitor of tests where a look would hold them up: limits hold, and a looker that is lost is replaced.
+//! `lockscope watch` and the monitor of tests where a look would hold them up: limits hold, and a sampler that is lost is replaced.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Target, compile, lockscope, signal_process};
 use crate::run::stderr;
-use crate::run_hostile::{is_gone, looker};
+use crate::run_hostile::{is_gone, sampler};
 
 /// A healthy process that serves its own memory and answers nobody; `None` where the kernel does not allow it.
 fn silent() -> Option<Target> {
@@ -30,14 +30,14 @@ fn watch(words: &[&str], pid: i32) -> Child {
 fn a_watch_keeps_its_limit_while_a_look_hangs() {
     let Some(target) = silent() else { return };
     let child = watch(&["--timeout", "3s"], target.pid());
-    let looker = looker(child.id());
+    let sampler = sampler(child.id());
     // It cannot end by itself any more.
-    signal_process(looker, "STOP");
+    signal_process(sampler, "STOP");
     let output = child.wait_with_output().expect("ends");
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("has run for the time given by --timeout"), "{text}");
-    assert!(is_gone(looker) && !is_gone(target.pid()), "{text}");
+    assert!(is_gone(sampler) && !is_gone(target.pid()), "{text}");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_watch_goes_on_with_another_looker() {
     let program = compile("native/deadlocks.c", "deadlocks", &[]);
     let target = Target::start(Command::new(program).arg("abba"));
     let child = watch(&[], target.pid());
-    signal_process(looker(child.id()), "KILL");
+    signal_process(sampler(child.id()), "KILL");
     let output = child.wait_with_output().expect("ends");
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -56,12 +56,12 @@ fn a_watch_goes_on_with_another_looker() {
 fn a_watch_ends_with_what_it_watches_while_a_look_hangs() {
     let Some(target) = silent() else { return };
     let child = watch(&[], target.pid());
-    let looker = looker(child.id());
-    signal_process(looker, "STOP");
+    let sampler = sampler(child.id());
+    signal_process(sampler, "STOP");
     drop(target);
     let output = child.wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(is_gone(looker));
+    assert!(is_gone(sampler));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_test_has_its_time_limit_while_a_look_hangs() {
     lines.write_all(b"{\"event\":\"ready\"}\n").expect("written");
     assert_eq!(answer()["may_look"], true);
     lines.write_all(b"{\"event\":\"start\",\"test\":\"a.py::first\",\"timeout\":3}\n").expect("written");
-    signal_process(looker(pid), "STOP");
+    signal_process(sampler(pid), "STOP");
     let mut text = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut text).expect("readable");
     assert!(text.contains("a.py::first has run for longer than its time limit"), "{text}");

@@ -8,7 +8,8 @@ use std::process::Command;
 use crate::harness::{is_root, lockscope};
 
 /// Beginnings and parts of names of tests.
-const ATTACKS: [&str; 4] = ["hostile::", "hostile_input::", "in_the_midst_of_a_stop", "stopped_itself"];
+const ATTACKS: [&str; 6] =
+    ["hostile::", "hostile_input::", "run_inherits::", "sandboxed::", "in_the_midst_of_a_stop", "stopped_itself"];
 
 fn again(who: &[&str]) {
     if !is_root() {

@@ -1,6 +1,6 @@
 //! Calls of py-spy itself.
 //!
-//! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy looks at one
+//! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy reads one
 //! interpreter at a time and drops frames that it cannot name, so it is pointed to each interpreter, and its frames
 //! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It reads memory by itself, and
 //! a page may never come: it has a thread of its own, which is left behind then.
@@ -14,9 +14,10 @@ use py_spy::{Config, PythonSpy, StackTrace};
 use crate::image::{Addr, ProcessImage};
 use crate::limits::analysis::DEEPEST_FOR_PYSPY;
 use crate::limits::without_panic;
+use crate::origin::Origin;
 use crate::python::{EvalEntry, KernelThreads, Python, PythonFrame, PythonThread};
 
-/// Add what py-spy knows to the own walk's threads; or why it could not be had.
+/// Adds py-spy's findings to the threads of the own walk. An error says why py-spy gave none.
 pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
     let deepest = python.threads.iter().map(|t| t.entries.iter().map(|e| e.frames.len()).sum::<usize>()).max();
     let result = if deepest.unwrap_or(0) >= DEEPEST_FOR_PYSPY {
@@ -27,7 +28,7 @@ pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), Str
             let result = look(pid, &mut copy, locals);
             Ok((copy, result))
         });
-        // What it has added until it failed is of use too.
+        // Parts that it added before it failed are useful, too.
         looked.and_then(|(with_more, result)| {
             *python = with_more;
             result
@@ -36,7 +37,7 @@ pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), Str
     result.map_err(could_not)
 }
 
-/// All threads as py-spy sees them; or why they could not be had.
+/// All threads as py-spy sees them. An error says why py-spy gave none.
 pub(super) fn threads(image: &ProcessImage, python: &mut Python) -> Result<(), String> {
     let pid = image.pid;
     let asked = in_time(move || {
@@ -49,10 +50,11 @@ pub(super) fn threads(image: &ProcessImage, python: &mut Python) -> Result<(), S
     python.version.2 = patch;
     let known = KernelThreads::new(image);
     python.threads = traces.iter().map(|trace| thread_of_trace(&known, trace)).collect();
+    python.decide_origins();
     Ok(())
 }
 
-/// What is asked has come by then: of 1,000 threads with their variables in a second.
+/// py-spy has answered by then: 1,000 threads with their variables take a second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ask in a thread of its own, which may be left behind.
@@ -89,6 +91,7 @@ fn thread_of_trace(known: &KernelThreads<'_>, trace: &StackTrace) -> PythonThrea
             file: file.into(),
             line,
             locals: Vec::new(),
+            origin: Origin::default(),
         };
         EvalEntry { anchor: None, frames: vec![frame] }
     };

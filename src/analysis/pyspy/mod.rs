@@ -1,9 +1,9 @@
 //! py-spy as a second pair of eyes: thread names, names of functions, lines, locals.
 //!
-//! In: the process id and the project's own walk. Out: the walk, with what py-spy adds, or a gap with the reason. It looks at the
-//! running process and runs after the release, never under the stop; what a failure costs is names. It is asked
-//! only for what the own walk cannot do: local variables, frames without a line, CPython 3.6. Packagers can leave it out: it is
-//! the default feature `py-spy`.
+//! In: the process id and the project's own walk. Out: the walk, with py-spy's additions, or a gap with the reason.
+//! py-spy reads the running process after the release, never under the stop, so a failure costs only names. It runs
+//! only for tasks that the own walk cannot do: local variables, frames without a line, CPython 3.6. Packagers can leave
+//! it out: it is the default feature `py-spy`.
 
 #[cfg(feature = "py-spy")]
 mod asked;

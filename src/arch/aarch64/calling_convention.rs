@@ -17,7 +17,7 @@ pub(in crate::arch) const CALLEE_SAVED: [Register; 11] = [
     Register(28),
     FRAME_POINTER,
 ];
-/// The registers that a callee may change: x0 to x17, and the link register. What x18 is for, is the platform's to say.
+/// The registers that a callee may change: x0 to x17, and the link register. The platform decides the use of x18.
 pub(in crate::arch) const CALLER_SAVED: [Register; 20] = [
     X0,
     X1,
@@ -46,5 +46,5 @@ pub(in crate::arch) const ARGUMENTS: [Register; 8] = [X0, X1, X2, X3, X4, X5, X6
 pub(in crate::arch) const RESULT: Register = X0;
 /// The return address is in the link register.
 pub(in crate::arch) const BYTES_OF_CALL: u64 = 0;
-/// Nothing below the stack pointer is anybody's (AAPCS64, section 6.4.5.1).
+/// No data below the stack pointer is in use (AAPCS64, section 6.4.5.1).
 pub(in crate::arch) const RED_ZONE: u64 = 0;

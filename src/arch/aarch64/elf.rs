@@ -1,4 +1,4 @@
-//! What ELF files, cores and the kernel's maps say of this machine.
+//! The data of this machine in ELF files, cores and the kernel's maps.
 
 use crate::arch::Registers;
 use crate::memory::Addr;
@@ -22,7 +22,7 @@ pub(in crate::arch) fn take_note(registers: &mut Registers, kind: u32, data: &[u
     }
 }
 
-/// The opposite of [`take_note`]: the two thread pointers, of which programs use the first.
+/// The opposite of [`take_note`]: the two thread pointers; programs use the first.
 pub(in crate::arch) fn notes(registers: &Registers) -> Vec<(u32, Vec<u8>)> {
     let mut pointers = registers.thread_pointer.0.to_le_bytes().to_vec();
     pointers.extend([0; 8]);

@@ -1,6 +1,6 @@
-//! Code: the forms that move values, lead elsewhere or touch memory (Arm Architecture Reference Manual for A-profile, section
-//! C4.1). Of all others only which general register they overwrite is told, by the place where the encoding has it; too many
-//! rather than too few.
+//! Code: the instructions that move values, branch or touch memory (Arm Architecture Reference Manual for A-profile,
+//! section C4.1). For all others, only the overwritten general register is reported, from its field in the encoding. It
+//! reports too many of these rather than too few.
 
 use super::registers::{LINK, STACK_POINTER, X0};
 use crate::arch::Register;
@@ -15,11 +15,11 @@ pub(in crate::arch) const INSTRUCTIONS_OF_STUB: usize = 5;
 /// Reads AArch64 code in order of address.
 pub struct A64Decoder<'c> {
     code: std::slice::Iter<'c, [u8; 4]>,
-    /// Of the next instruction.
+    /// The address of the next instruction.
     address: Addr,
     /// The last instruction, and its address.
     last: (Word, Addr),
-    /// A register that has the address of a page, and of which.
+    /// A register that has the address of a page, and that address.
     page: Option<(Register, u64)>,
     /// A register that was loaded from a fixed place, and from which.
     slot: Option<(Register, Addr)>,
@@ -70,7 +70,7 @@ impl<'c> A64Decoder<'c> {
         A64Decoder { code, address, last: (Word(0), address), page: None, slot: None }
     }
 
-    /// What the last instruction does.
+    /// The effects of the last instruction.
     pub(in crate::arch) fn effects(&mut self) -> Effects {
         let (word, at) = self.last;
         effects(word, at)
@@ -85,7 +85,7 @@ impl<'c> A64Decoder<'c> {
         match word {
             _ if word.is(0xfc00_0000, 0x9400_0000) => Flow::Call(Target::Code(word.target(at, 0, 26))),
             _ if word.is(0xfc00_0000, 0x1400_0000) => Flow::Jump(Target::Code(word.target(at, 0, 26))),
-            // b.cond and bc.cond; of these, "always" is a condition as well.
+            // b.cond and bc.cond; "always" is a condition here, too.
             _ if word.is(0xff00_0000, 0x5400_0000) => Flow::Branch(word.target(at, 5, 19)),
             // cbz, cbnz.
             _ if word.is(0x7e00_0000, 0x3400_0000) => Flow::Branch(word.target(at, 5, 19)),
@@ -148,7 +148,7 @@ impl Iterator for A64Decoder<'_> {
     }
 }
 
-/// What else an instruction may change.
+/// The other changes that an instruction may make.
 fn writes(registers: impl IntoIterator<Item = Option<Register>>, place: Option<Place>) -> Effect {
     let writes = registers.into_iter().flatten().fold(RegisterMask::default(), RegisterMask::with);
     Effect::Other { writes, place }
@@ -280,7 +280,7 @@ fn of_vectors(word: Word) -> Effect {
 fn of_memory(word: Word, address: Addr) -> Effects {
     let is_vector = word.bits(26, 1) == 1;
     let base = word.pointer(5);
-    // Of two registers.
+    // Loads and stores of two registers.
     if word.is(0x3a00_0000, 0x2800_0000) {
         return of_pair(word, is_vector, base);
     }
@@ -294,7 +294,7 @@ fn of_memory(word: Word, address: Addr) -> Effects {
         });
     }
     let size = word.bits(30, 2);
-    // Behind the base by so many units.
+    // An offset behind the base, in units of the size.
     if word.is(0x3b00_0000, 0x3900_0000) {
         let place = at(base, u64::from(word.bits(10, 12)) << size);
         return Effects::one(of_one(word, is_vector, Some(place)));
@@ -386,7 +386,7 @@ fn of_pair(word: Word, is_vector: bool, base: Register) -> Effects {
             (false, false, from) => Effect::Store { to: place, from, width },
         }
     };
-    // What is loaded over the base comes last.
+    // A load that overwrites the base comes last.
     let both =
         if is_load && first == Some(base) { [one(second, 1), one(first, 0)] } else { [one(first, 0), one(second, 1)] };
     let [one, other] = both;

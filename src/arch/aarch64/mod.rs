@@ -1,6 +1,6 @@
 //! AArch64: the 64-bit Arm architecture with its procedure call standard (AAPCS64) and the kernel's user-space interface of Linux.
 //!
-//! In and Out as in [`super`], which is the only one that asks here. One file for each part of the machine.
+//! In and Out as in [`super`], which is the only caller. One file for each part of the machine.
 
 pub(super) mod calling_convention;
 pub(super) mod elf;

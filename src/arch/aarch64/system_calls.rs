@@ -1,8 +1,9 @@
 //! System calls: how a thread makes one, and how a stop shows one.
 //!
-//! The kernel keeps no number of the call that a thread sleeps in where a tracer could see it: a stop takes the thread out of the
-//! call, gives it back the first argument, and puts it before the instruction that makes the call again (`do_signal` in
-//! arch/arm64/kernel/signal.c); calls that it does not restart say EINTR behind that instruction. So the code tells.
+//! For a sleeping thread the kernel keeps no call number that a tracer could see. A stop takes the thread out of the
+//! call, and gives it back the first argument. It puts the thread before the instruction that makes the call again
+//! (`do_signal` in arch/arm64/kernel/signal.c). Calls that it does not restart return EINTR behind that instruction. So
+//! the code shows the call.
 
 use super::registers::{FLAGS_AT, SIZE, X0, X1, X2, X3, X4, X5, X8, parse, write};
 use crate::arch::{Register, Registers, Restart, Syscall};
@@ -33,8 +34,8 @@ pub(in crate::arch) fn settled(mut registers: Registers, memory: &dyn Memory) ->
     Some(registers)
 }
 
-/// Size of what is told of a sleeping thread: the registers, the first argument of its system call, the call's number or -1, the
-/// thread pointer.
+/// Size of a sleeping thread's record: the registers, the first argument of its system call, the call's number or -1,
+/// the thread pointer.
 pub(in crate::arch) const SIZE_ASLEEP: usize = SIZE + 3 * 8;
 
 /// Registers of a sleeping thread, as a stop would show them if the kernel makes its call again: at the instruction, with the first
@@ -85,10 +86,11 @@ pub(in crate::arch) fn is_interrupted(bytes: &[u8]) -> bool {
     parse(bytes).is_some_and(|registers| registers.general.get(X0).map(|result| result as i64) == Some(INTERRUPTED))
 }
 
-/// Calls such as epoll_pwait, rt_sigtimedwait and semtimedop return EINTR after any stop, and with that as the result the kernel has
-/// lost their first argument. `slept` has it: if all else is as it was in that call, the thread is set back to the instruction that
-/// makes it. (With ERESTARTNOHAND as the result, which is the way on x86-64, the program would get 514 as an error: the kernel looks at
-/// results before it lets a tracer see them, and not again.) Decided by the result and not by a list of calls.
+/// Some calls, as epoll_pwait, rt_sigtimedwait and semtimedop, return EINTR after any stop. With that as the result the
+/// kernel has lost their first argument. `slept` has it: if all else is as it was in that call, the thread is set back
+/// to the instruction that makes it. ERESTARTNOHAND as the result is the way on x86-64. Here the program would get 514
+/// as an error: the kernel checks results before it lets a tracer see them, and not again. The result decides this, not
+/// a list of calls.
 pub(in crate::arch) fn restarted(bytes: &[u8], slept: &Syscall) -> Option<Restart> {
     let mut registers = parse(bytes)?;
     let general = &mut registers.general;

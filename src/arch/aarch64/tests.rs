@@ -241,7 +241,7 @@ fn registers_and_notes_are_written_as_they_are_read() {
     assert_eq!(read, registers, "a note that is cut");
 }
 
-/// What the kernel's program tells of a thread that sleeps in epoll_pwait.
+/// The record of the kernel's program for a thread that sleeps in epoll_pwait.
 #[test]
 fn a_sleeping_thread_is_in_its_call_as_a_stop_would_show_it() {
     let record = |pc: u64, flags: u64, number: i64| {
@@ -269,7 +269,7 @@ fn a_sleeping_thread_is_in_its_call_as_a_stop_would_show_it() {
     assert_eq!(AARCH64.asleep_registers(&record(0x1008, FLAGS, 22)[1..]), None);
 }
 
-/// As a stop in the midst of epoll_pwait left them.
+/// The registers after a stop inside epoll_pwait.
 #[test]
 fn an_interrupted_call_is_made_again_by_its_instruction() {
     let arguments = [7, 0x5000, 16, 0xffff_ffff, 0, 8];

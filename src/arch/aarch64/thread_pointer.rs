@@ -1,9 +1,10 @@
 //! Where the thread pointer (tpidr_el0) leads: TLS variant I (AAPCS64, "Thread Local Storage"): the program's own variables lie behind
 //! it, and the C library's description of the thread ends shortly before them.
 //!
-//! Offsets: by the debug information of Debian's glibc 2.31, 2.36, 2.41 and 2.43 and by the code of its musl 1.2.2, 1.2.3, 1.2.5 and 1.2.6
-//! (scripts/check/aarch64-layouts), of which glibc 2.41 was seen running; names from glibc's nptl/descr.h and musl's
-//! src/internal/pthread_impl.h (where TLS_ABOVE_TP leaves out the words that x86-64 has more).
+//! Offsets come from the debug information of Debian's glibc 2.31, 2.36, 2.41 and 2.43, and from the code of its musl
+//! 1.2.2, 1.2.3, 1.2.5 and 1.2.6 (scripts/check/aarch64-layouts). Only glibc 2.41 was seen running. Names come from
+//! glibc's nptl/descr.h and musl's src/internal/pthread_impl.h (where TLS_ABOVE_TP leaves out the words that x86-64 has
+//! more).
 
 use crate::arch::{Register, Registers, ThreadDescriptor};
 use crate::memory::{Addr, Memory, MemoryExt};

@@ -11,8 +11,8 @@ pub(in crate::arch) const RETURN_COLUMN: Register = LINK;
 /// `DW_CFA_AARCH64_negate_ra_state`.
 pub(in crate::arch) const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
 
-/// The bits of an address in user space; above them stand the codes of pointer authentication, and tags. A kernel with addresses of 52
-/// bits gives a program none above 48 unless it asks for them (Documentation/arch/arm64/memory.rst).
+/// The bits of an address in user space; above them stand the codes of pointer authentication, and tags. A kernel with
+/// addresses of 52 bits gives a program none above 48 without a request (Documentation/arch/arm64/memory.rst).
 const ADDRESS: u64 = (1 << 48) - 1;
 
 /// A return address without its authentication code. One that has none stays as it is.

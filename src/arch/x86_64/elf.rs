@@ -1,4 +1,4 @@
-//! What ELF files and the kernel's maps say of this machine.
+//! The data of this machine in ELF files and the kernel's maps.
 
 /// EM_X86_64 (psABI, section 4.1).
 pub(in crate::arch) const MACHINE: u16 = 62;

@@ -34,7 +34,7 @@ impl<'c> X86Decoder<'c> {
         X86Decoder { decoder, last: Decoded::default(), information: None }
     }
 
-    /// What the last instruction does.
+    /// The effect of the last instruction.
     pub(in crate::arch) fn effect(&mut self) -> Effect {
         let instruction = self.last;
         let (first, second) = (instruction.op0_register(), instruction.op1_register());

@@ -1,6 +1,6 @@
 //! x86-64: the System V ABI (psABI 1.0) and the kernel's user-space interface of Linux.
 //!
-//! In and Out as in [`super`], which is the only one that asks here. One file for each part of the machine.
+//! In and Out as in [`super`], which is the only caller. One file for each part of the machine.
 
 pub(super) mod calling_convention;
 pub(super) mod elf;

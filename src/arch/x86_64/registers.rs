@@ -27,7 +27,7 @@ pub(in crate::arch) const NAMES: [&str; 17] = [
     "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
 ];
 
-/// What stands at a position of `struct user_regs_struct` (arch/x86/include/asm/user_64.h).
+/// The register at a position of `struct user_regs_struct` (arch/x86/include/asm/user_64.h).
 enum Slot {
     General(Register),
     /// `orig_ax`.

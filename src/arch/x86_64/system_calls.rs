@@ -17,6 +17,9 @@ const RESTARTED: i64 = -512;
 /// ERESTARTNOHAND.
 const RESTART_WITHOUT_HANDLER: i64 = -514;
 
+/// ERESTART_RESTARTBLOCK: another call, restart_syscall, goes on with this one.
+const RESTARTED_BY_ANOTHER: i64 = -516;
+
 /// restart_syscall (arch/x86/entry/syscalls/syscall_64.tbl).
 const RESTART_SYSCALL: u64 = 219;
 
@@ -41,7 +44,7 @@ pub(in crate::arch) fn current(registers: &Registers) -> Option<Syscall> {
 pub(in crate::arch) fn is_asleep(call: &Syscall) -> bool {
     // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and EINTR of the calls that are not
     // restarted (measured on Linux 6.18).
-    const ASLEEP: [i64; 5] = [RESTARTED, -513, RESTART_WITHOUT_HANDLER, -516, INTERRUPTED];
+    const ASLEEP: [i64; 5] = [RESTARTED, -513, RESTART_WITHOUT_HANDLER, RESTARTED_BY_ANOTHER, INTERRUPTED];
     ASLEEP.contains(&call.result)
 }
 
@@ -53,7 +56,7 @@ fn has_no_result(registers: &Registers) -> bool {
     registers.system_call >= 0 && registers.general.get(RAX).map(|rax| rax as i64) == Some(NO_SUCH_CALL)
 }
 
-/// Size of what is told of a sleeping thread: the structure without the four segment registers at its end.
+/// Size of a sleeping thread's record: the structure without the four segment registers at its end.
 pub(in crate::arch) const SIZE_ASLEEP: usize = SIZE - 4 * 8;
 
 /// Registers of a sleeping thread: without the result of a call that has none yet, and `None` for one of the kernel's own.
@@ -79,16 +82,28 @@ pub(in crate::arch) fn restarted(bytes: &[u8]) -> Option<Restart> {
     if !is_interrupted(bytes) {
         return None;
     }
-    let mut again = bytes.to_vec();
-    again.get_mut(RESULT_AT..RESULT_AT + 8)?.copy_from_slice(&RESTART_WITHOUT_HANDLER.to_le_bytes());
-    Some(Restart { again, said: None })
+    Some(Restart { again: without_handler(bytes)?, said: None })
 }
 
-/// Registers of a thread that is about to make again the call that a stop or a signal without a handler took it out of, as they
-/// were in that call: the kernel has set it back to the instruction (`arch_do_signal_or_restart` in arch/x86/kernel/signal.c),
-/// and RCX still has the address behind it, which that instruction itself put there (Intel's manual, SYSCALL). Whoever was ended
-/// before it left the kernel has the number of the call beside that still (seen in one core of 300). `registers` as they are where
-/// that is not so.
+/// Registers with which a call is made again as itself, where the kernel would let restart_syscall go on with it; `None` for any other
+/// result. A signal with a handler ends it with EINTR either way.
+pub(in crate::arch) fn made_again_as_itself(bytes: &[u8]) -> Option<Vec<u8>> {
+    let call = parse(bytes).as_ref().and_then(current)?;
+    if call.result == RESTARTED_BY_ANOTHER { without_handler(bytes) } else { None }
+}
+
+/// These registers with ERESTARTNOHAND as the result.
+fn without_handler(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut again = bytes.to_vec();
+    again.get_mut(RESULT_AT..RESULT_AT + 8)?.copy_from_slice(&RESTART_WITHOUT_HANDLER.to_le_bytes());
+    Some(again)
+}
+
+/// Registers of a thread that is about to repeat a system call, as they were in that call. A stop or a signal without a
+/// handler took it out of the call. The kernel has set it back to the instruction (`arch_do_signal_or_restart` in
+/// arch/x86/kernel/signal.c). RCX still has the address behind it, which that instruction itself put there (Intel's
+/// manual, SYSCALL). A thread that ended before it left the kernel still has the number of the call beside that (seen
+/// in one core of 300). Elsewhere `registers` are returned unchanged.
 pub(in crate::arch) fn made_again(mut registers: Registers, memory: &dyn Memory) -> Registers {
     let general = &mut registers.general;
     let (Some(pc), Some(behind), Some(number)) = (general.pc(), general.get(RCX), general.get(RAX)) else {

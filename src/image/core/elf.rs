@@ -1,7 +1,7 @@
 //! The outside of an ELF core: where which memory lies in the file, and the notes.
 //!
-//! In: a path. Out: a [`CoreFile`]. Sizes and places that the file states are checked against its length; memory
-//! is read when it is asked for and never mapped, so that a file that shrinks meanwhile is an error and no signal.
+//! In: a path. Out: a [`CoreFile`]. Sizes and offsets that the file states are checked against its length. Memory is
+//! read on request and never mapped, so that a file that shrinks meanwhile is an error and no signal.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,7 +21,7 @@ use crate::memory::copy_into;
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
-/// What is unpacked at once.
+/// The number of bytes unpacked in one step.
 const PIECE: usize = 8 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -62,9 +62,9 @@ pub(crate) struct CoreFile {
     /// In order of address, without overlap.
     pub(crate) loads: Vec<Load>,
     pub(crate) notes: Vec<Note>,
-    /// What is wrong with it without making it useless.
+    /// The defects that do not make it useless.
     pub(crate) problems: Vec<String>,
-    /// What it announces is more than there is.
+    /// It announces more than the file holds.
     pub(crate) cut: Option<Cut>,
 }
 
@@ -89,7 +89,7 @@ impl Cut {
     }
 }
 
-/// Notes come first, and tell of the threads: of a file that ends in them no memory is left, and maybe not each thread.
+/// Notes come first, and describe the threads. A file that ends in them has no memory, and maybe not every thread.
 fn cut_in_notes(segments: &[Segment], present: u64) -> Option<Cut> {
     let notes = segments.iter().filter(|segment| segment.p_type(LittleEndian) == elf::PT_NOTE);
     Cut::of_pieces(notes, present)?;
@@ -135,7 +135,7 @@ impl Bytes {
     pub(crate) fn open(path: &Path) -> Result<Bytes, CoreError> {
         let name = || path.display().to_string();
         let unreadable = |source| CoreError::Unreadable { path: name(), source };
-        // Looked at before it is opened: to open a FIFO would wait for its writer.
+        // Checked before it is opened: opening a FIFO would wait for its writer.
         let metadata = std::fs::metadata(path).map_err(unreadable)?;
         let kind = metadata.file_type();
         if !kind.is_file() {
@@ -367,7 +367,7 @@ fn unpack(packed: impl Read, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreE
             done => break done,
         }
     };
-    // What could be unpacked of a cut file is looked at like a cut core.
+    // The unpacked part of a cut file is treated like a cut core.
     match unpacked {
         Ok(_) => Ok(bytes),
         Err(_) if bytes.len() > 64 => Ok(bytes),

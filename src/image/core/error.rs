@@ -1,6 +1,6 @@
 //! Why a file cannot be read as a core or snapshot, in sentences that name the cause and the next step.
 
-/// Why a core file or a snapshot cannot be looked at. Each text is a whole sentence for the user.
+/// Why lockscope cannot analyse a core file or a snapshot. Each text is a whole sentence for the user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoreError {
@@ -9,7 +9,7 @@ pub enum CoreError {
     Unreadable {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A folder, a pipe, a device.
@@ -17,7 +17,7 @@ pub enum CoreError {
     NotRegular {
         /// The file.
         path: String,
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
     },
     /// Nothing in it.
@@ -37,7 +37,7 @@ pub enum CoreError {
     NotCore {
         /// The file.
         path: String,
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
     },
     /// Another processor, or 32 bits.
@@ -53,7 +53,7 @@ pub enum CoreError {
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
     /// Its end is missing.
@@ -98,7 +98,7 @@ pub enum CoreError {
         path: String,
         /// Its version.
         version: u32,
-        /// Who wrote it.
+        /// The program that wrote it.
         writer: String,
         /// The newest version known here.
         known: u32,

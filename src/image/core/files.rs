@@ -17,7 +17,10 @@ use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Gap, Mapping, SourceLines, saturated};
 
 type Header = elf::FileHeader64<LittleEndian>;
-type Segment = elf::ProgramHeader64<LittleEndian>;
+/// How the kernel calls files that memfd_create made.
+pub(super) const IN_MEMORY: &str = "/memfd:";
+
+pub(super) type Segment = elf::ProgramHeader64<LittleEndian>;
 
 /// Where files of the dead process may be. Its default is this machine, each at its own path; then each field can be set.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +103,7 @@ impl Files for SnapshotFiles {
     }
 }
 
-/// What was found for a path.
+/// The result for a path.
 #[derive(Debug, Clone)]
 pub(super) enum Found {
     /// The same build.
@@ -127,14 +130,22 @@ pub(super) struct CoreFiles {
 
 impl CoreFiles {
     /// The files of a core that maps `ranges`; `program` is the path of its executable.
-    pub(super) fn new(places: Places, core: Arc<CoreFile>, ranges: Vec<FileRange>, program: Option<String>) -> Self {
+    pub(super) fn new(
+        places: Places,
+        core: Arc<CoreFile>,
+        mut ranges: Vec<FileRange>,
+        program: Option<String>,
+    ) -> Self {
+        // Mappings carry the path without the kernel's mark.
+        ranges.iter_mut().for_each(|range| range.path.truncate(without_mark(&range.path).len()));
+        let program = program.map(|path| without_mark(&path).to_owned());
         CoreFiles { places, core, ranges, program, disk: Disk::default(), known: Mutex::default() }
     }
 
     /// The file at `path` of the dead process, compared with the core.
     pub(super) fn find(&self, path: &str) -> Found {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Asked with each read of a page that the core omits: only the first time costs more than a look.
+        // Called at each read of a page that the core omits: only the first call costs more than a table access.
         if let Some(found) = known.get(path) {
             return found.clone();
         }
@@ -165,8 +176,8 @@ impl CoreFiles {
         self.places.of(path, self.program.as_deref() == Some(path))
     }
 
-    /// What the core has of the file's beginning.
-    fn header_in_core(&self, path: &str) -> Option<Vec<u8>> {
+    /// The core's part of the file's beginning.
+    pub(super) fn header_in_core(&self, path: &str) -> Option<Vec<u8>> {
         let range = self.ranges.iter().find(|range| range.path == path && range.offset == 0)?;
         let mut page = vec![0; saturated(4096.min(range.end - range.start))];
         let read = self.core.read(range.start, &mut page);
@@ -183,7 +194,7 @@ impl CoreFiles {
         .unwrap_or_default()
     }
 
-    /// What is not as it should be with the files of these paths.
+    /// The defects of the files of these paths.
     pub(super) fn gaps<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Vec<Gap> {
         const NAMED: usize = 4;
         let (mut missing, mut gaps) = (Vec::new(), Vec::new());
@@ -191,6 +202,10 @@ impl CoreFiles {
             let what = format!("code and names of `{path}`");
             match self.find(path) {
                 Found::Same(_) => {}
+                Found::Missing if path.starts_with(IN_MEMORY) => gaps.push(Gap::new(
+                    what,
+                    "it was run from a file in memory, which no folder names: --exe names a copy of the program",
+                )),
                 Found::Missing => missing.push(path),
                 Found::Other(why) => {
                     gaps.push(Gap::new(what, format!("{why}, its bytes are not used; --sysroot names a folder with the right one")));
@@ -230,6 +245,11 @@ impl Files for CoreFiles {
     }
 }
 
+/// A path of the kernel's without the mark of a file that no folder names any more.
+pub(super) fn without_mark(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
+}
+
 /// Whether a file is the one whose beginning the core has: its build-id, or without one all headers.
 /// `Ok(false)`: nothing to compare with.
 fn compare(own: Option<&[u8]>, file: &[u8]) -> Result<bool, String> {
@@ -255,7 +275,7 @@ fn segments(bytes: &[u8]) -> Option<&[Segment]> {
     header.program_headers(LittleEndian, bytes).ok()
 }
 
-/// NT_GNU_BUILD_ID of a file, of which the beginning is enough.
+/// NT_GNU_BUILD_ID of a file. The beginning of the file is enough.
 pub(crate) fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
     for segment in segments(bytes)? {
         let Ok(Some(mut notes)) = segment.notes(LittleEndian, bytes) else { continue };

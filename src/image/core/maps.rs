@@ -1,8 +1,9 @@
 //! The map of a dead process, put together from a core's segments and its list of mapped files.
 //!
-//! In: an opened core. Out: [`Mapping`]s as /proc/PID/maps would have had them, as far as a core tells: a core of gdb
-//! has no segments for what it did not store, so that the rights of such a range come from the file itself.
+//! In: an opened core. Out: [`Mapping`]s as /proc/PID/maps would have had them, as far as the core has them. A core of
+//! gdb has no segments for memory that it did not store. The rights of that memory come from the file itself.
 
+use std::cell::OnceCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use object::LittleEndian;
@@ -10,7 +11,7 @@ use object::elf;
 use object::read::elf::ProgramHeader;
 
 use super::elf::{CoreFile, Load};
-use super::files::CoreFiles;
+use super::files::{CoreFiles, IN_MEMORY, Segment, without_mark};
 use super::notes::FileRange;
 use crate::image::{Addr, Mapping};
 
@@ -26,12 +27,17 @@ pub(super) struct Known {
 /// All mappings, in order of address; `ranges` are in order too and do not overlap.
 pub(super) fn mappings(core: &CoreFile, ranges: &[FileRange], files: &CoreFiles, known: &Known) -> Vec<Mapping> {
     let mut list: Vec<Mapping> = core.loads.iter().map(|load| of_load(load, ranges, known)).collect();
-    let is_stored = |range: &&FileRange| {
+    let is_missing = |range: &&FileRange| {
         let ahead = core.loads.partition_point(|load| load.end <= range.start);
-        core.loads.get(ahead).is_some_and(|load| load.start < range.end)
+        core.loads.get(ahead).is_none_or(|load| load.start >= range.end)
     };
     let page = core.architecture.page_size();
-    list.extend(ranges.iter().filter(|range| !is_stored(range)).map(|range| of_range(range, files, page)));
+    // Ranges of one file that follow each other were mapped by one load of it.
+    for load in ranges.chunk_by(|one, next| one.path == next.path) {
+        let segments = OnceCell::new();
+        let segments = || segments.get_or_init(|| Placed::of(load, files, page));
+        list.extend(load.iter().filter(is_missing).map(|range| of_range(range, segments())));
+    }
     list.sort_by_key(|mapping| mapping.start);
     list
 }
@@ -51,14 +57,40 @@ fn of_load(load: &Load, ranges: &[FileRange], known: &Known) -> Mapping {
     mapping
 }
 
-fn of_range(range: &FileRange, files: &CoreFiles, page: u64) -> Mapping {
-    // A range that begins in the middle of a segment, and one whose last page reaches into the next: by its start.
-    let segment = files.segments(&range.path).into_iter().find(|segment| {
-        segment.p_type(LittleEndian) == elf::PT_LOAD
-            && (segment.p_offset(LittleEndian) & !(page - 1)) <= range.offset
-            && range.offset < segment.p_offset(LittleEndian).saturating_add(segment.p_filesz(LittleEndian))
-    });
-    let has = |flag| segment.as_ref().is_some_and(|segment| segment.p_flags(LittleEndian).contains(flag));
+/// Where the loadable segments of a file lie in memory: first address, end, flags.
+struct Placed(Vec<(u64, u64, elf::ProgramFlags)>);
+
+impl Placed {
+    /// The segments of the file behind `load`, its ranges in order of address. The first range belongs to the first
+    /// segment. File offsets alone cannot decide: LLD lays the end of one segment and the beginning of the next on one page.
+    fn of(load: &[FileRange], files: &CoreFiles, page: u64) -> Placed {
+        let Some(first) = load.first() else { return Placed(Vec::new()) };
+        let segments = files.segments(&first.path);
+        let mut loaded: Vec<&Segment> =
+            segments.iter().filter(|segment| segment.p_type(LittleEndian) == elf::PT_LOAD).collect();
+        loaded.sort_by_key(|segment| segment.p_vaddr(LittleEndian));
+        let floor = |address: u64| address & !(page - 1);
+        let Some(base) = loaded.iter().find(|segment| floor(segment.p_offset(LittleEndian)) == floor(first.offset))
+        else {
+            return Placed(Vec::new());
+        };
+        let base = first.start.0.wrapping_sub(floor(base.p_vaddr(LittleEndian)));
+        let place = |segment: &&Segment| {
+            let start = base.wrapping_add(floor(segment.p_vaddr(LittleEndian)));
+            let end = base.wrapping_add(segment.p_vaddr(LittleEndian)).wrapping_add(segment.p_memsz(LittleEndian));
+            (start, end, segment.p_flags(LittleEndian))
+        };
+        Placed(loaded.iter().map(place).collect())
+    }
+
+    fn at(&self, address: Addr) -> Option<elf::ProgramFlags> {
+        self.0.iter().rfind(|(start, end, _)| (*start..*end).contains(&address.0)).map(|(.., flags)| *flags)
+    }
+}
+
+fn of_range(range: &FileRange, segments: &Placed) -> Mapping {
+    let segment = segments.at(range.start);
+    let has = |flag| segment.is_some_and(|flags| flags.contains(flag));
     let mut mapping = Mapping {
         read: segment.is_none() || has(elf::PF_R),
         // Nothing that was written to is left out of a core: what is here only by name is as good as constant, so that
@@ -73,8 +105,8 @@ fn of_range(range: &FileRange, files: &CoreFiles, page: u64) -> Mapping {
 /// Give a mapping its file. A core has no inode: the path stands for it, and for memory without a file the place
 /// too, where parent and child of a fork have it alike.
 fn name(mapping: &mut Mapping, range: &FileRange) {
-    const SHARED: [&str; 4] = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"];
-    let path = range.path.strip_suffix(" (deleted)").unwrap_or(&range.path);
+    const SHARED: [&str; 4] = ["/dev/shm/", "/dev/zero", IN_MEMORY, "/SYSV"];
+    let path = without_mark(&range.path);
     let mut hash = DefaultHasher::new();
     path.hash(&mut hash);
     mapping.shared = SHARED.iter().any(|prefix| path.starts_with(prefix));

@@ -4,7 +4,7 @@
 //! gaps for what a core does not hold. A core keeps no names of threads, no states and no descriptors; what is not in
 //! it is left out and not guessed. Snapshots, which are cores too, have a module of their own.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -72,8 +72,13 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         ));
     }
     gaps.extend(missing_memory(&core, &mappings, has_changes));
-    let has_file = |mapping: &&Mapping| mapping.execute && mapping.is_file() && !mapping.shared;
-    let mut code: Vec<&str> = mappings.iter().filter(has_file).filter_map(|m| m.path.as_deref()).collect();
+    // Shared memory with code in it is what libraries make at run time, but for a program that was run from there.
+    let is_made =
+        |path: &str| files.header_in_core(path).is_none_or(|header| !header.starts_with(&object::elf::ELFMAG));
+    let has_code = |mapping: &&Mapping| mapping.execute && mapping.is_file();
+    let code =
+        mappings.iter().filter(has_code).filter(|m| !m.shared || !is_made(m.path.as_deref().unwrap_or_default()));
+    let mut code: Vec<&str> = code.filter_map(|m| m.path.as_deref()).collect();
     code.sort_unstable();
     code.dedup();
     gaps.extend(files.gaps(code.into_iter()));
@@ -101,6 +106,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         ns_pid: pid,
         parent: Some(process.parent).filter(|parent| *parent > 0),
         parent_threads: Vec::new(),
+        shares_memory_of: None,
         exe: program.map(Into::into),
         cmdline: process.arguments,
         threads: images,
@@ -143,7 +149,7 @@ fn threads(core: &CoreFile) -> Vec<notes::ThreadNote> {
     list
 }
 
-/// Threads of which only the code that they stand in could tell whether they sleep, and that is not at hand.
+/// Threads that may sleep: only their code could show it, and that is not at hand.
 fn without_code(threads: &BTreeSet<i32>) -> Option<Gap> {
     let names: Vec<String> = threads.iter().map(i32::to_string).collect();
     (!threads.is_empty()).then(|| {
@@ -155,7 +161,7 @@ fn without_code(threads: &BTreeSet<i32>) -> Option<Gap> {
     })
 }
 
-/// Files in order of address; of a damaged list, those that lie over an earlier one are left out.
+/// Files in order of address. In a damaged list, files that overlap an earlier one are left out.
 fn in_order(mut ranges: Vec<notes::FileRange>) -> Vec<notes::FileRange> {
     ranges.sort_by_key(|range| range.start);
     let mut last = super::Addr(0);

@@ -1,7 +1,8 @@
 //! Memory that is likely to be wanted soon, read by the second copier while lockscope does other work.
 //!
-//! In: pieces of memory. Out: their pages as they come. Only what is in memory is read, so that nothing is waited for but the
-//! copier's turn on a busy machine, and all of it is left where that takes too long: what is wanted is then asked for.
+//! In: pieces of memory. Out: their pages as they come. Only pages in memory are read, so the only wait is for the
+//! copier's turn on a busy machine. Where that takes too long, all of it is dropped, and needed pages are read on
+//! request.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use super::copier::{Ahead, Copier, Wanted};
 use super::late::{LIMIT, TIMES_WHEN_BUSY};
 use super::memory::Begun;
 
-/// Who waits for a page looks so often whether it came.
+/// How often a waiter for a page checks whether it came.
 const TURN: Duration = Duration::from_millis(1);
 
 impl Copier {
@@ -22,7 +23,7 @@ impl Copier {
         true
     }
 
-    /// What came since the last time of what is read ahead of a process, for which it waits for a moment.
+    /// The pages read ahead of a process that came since the last call. Waits for a moment.
     pub(super) fn read_ahead(&mut self, process: usize) -> Begun {
         let Some((second, ahead)) = self.second_and_ahead().filter(|(_, ahead)| ahead.process == process) else {
             return Begun::Left;

@@ -1,10 +1,10 @@
-//! Whether a file answers: those of programs and of other machines (FUSE, NFS) may keep whoever opens or reads them waiting, for ever
-//! and beyond SIGKILL.
+//! Whether a file answers: those of programs and of other machines (FUSE, NFS) may keep a process that opens or reads
+//! them waiting, for ever and beyond SIGKILL.
 //!
-//! In: a path in a target's root. Out: whether its file system said how it is and gave pieces of the file within a time, to a process
-//! that is left behind if not; and a copy of the file, made by such a process, so that it makes no difference if the server dies
-//! later. Files that are too large for that are mapped as others are, and watched ([`stalled`]): to read them ahead would take
-//! longer than the look. Files of other file systems are not asked.
+//! In: a path in a target's root. Out: whether its file system gave its status and pieces of the file in time, to a
+//! process that is left behind if not. Also out: a copy of the file, made by such a process, so that a later death of
+//! the server makes no difference. Files that are too large for that are mapped as others are, and watched
+//! ([`stalled`]): reading them ahead would take longer than the sample. Files of other file systems are not checked.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -55,7 +55,7 @@ const FOREIGN: [&str; 14] = [
     "autofs",
 ];
 
-/// Files that did not answer, each look later is spared the wait.
+/// Files that did not answer: later samples need not wait for them again.
 static SILENT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Device and inode of a mapping.
@@ -78,7 +78,7 @@ pub(super) struct Answering {
     left_for_copies: Mutex<(Duration, u64)>,
 }
 
-/// What became of a file that was to be copied.
+/// The outcome of copying a file.
 #[derive(Debug)]
 pub(super) enum Copied {
     /// It is of a file system whose files are mapped, or is too large, or bears another name by now: it may be mapped.
@@ -90,7 +90,7 @@ pub(super) enum Copied {
 }
 
 impl Answering {
-    /// Of the process whose directory in /proc this is.
+    /// For the process with this directory in /proc.
     pub(super) fn new(directory: &Path) -> Answering {
         let text = super::proc_fs::text(&directory.join("mountinfo")).unwrap_or_default();
         let mounts = text.lines().filter_map(parse_mount).collect();
@@ -105,7 +105,13 @@ impl Answering {
 
     /// The same by its path alone.
     pub(super) fn may_open(&self, root: &Path, path: &str) -> bool {
-        !self.is_foreign_path(path) || self.is_in_time(root, path)
+        let mount = self.mount_of(path);
+        match mount {
+            Some(mount) if mount.is_foreign => self.is_in_time(root, path),
+            // A listener of fanotify may hold up the opening of any file, and hang itself.
+            Some(mount) => has_answered(mount.device, || self.is_in_time(root, path)),
+            None => true,
+        }
     }
 
     fn is_foreign_device(&self, device: (i32, i32)) -> bool {
@@ -114,9 +120,12 @@ impl Answering {
 
     /// Whether a path leads to a file system whose answers come from another program or machine.
     pub(super) fn is_foreign_path(&self, path: &str) -> bool {
+        self.mount_of(path).is_some_and(|mount| mount.is_foreign)
+    }
+
+    fn mount_of(&self, path: &str) -> Option<&Mount> {
         let holds = |mount: &&Mount| Path::new(path).starts_with(&mount.place);
-        let mount = self.mounts.iter().filter(holds).max_by_key(|mount| mount.place.as_os_str().len());
-        mount.is_some_and(|mount| mount.is_foreign)
+        self.mounts.iter().filter(holds).max_by_key(|mount| mount.place.as_os_str().len())
     }
 
     /// A file that has answered, copied where its file system may fall silent; `device` and `inode` are those that it is mapped by.
@@ -168,7 +177,7 @@ impl Answering {
     fn fell_silent(&self, root: &Path, path: &str) {
         budget::note(Gap::new(
             format!("code and names of `{path}`"),
-            "its file system is another program's or machine's, and did not give it in time; it is not asked again",
+            "another program or machine, which has it or watches it, did not give it in time; it is not asked again",
         ));
         let name = root.join(path.trim_start_matches('/'));
         SILENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name);
@@ -192,6 +201,17 @@ fn parse_mount(line: &str) -> Option<Mount> {
     let kind = system.split(' ').next()?;
     let is_foreign = FOREIGN.contains(&kind) || kind.starts_with("fuse");
     Some(Mount { device: (major.parse().ok()?, minor.parse().ok()?), place: place.into(), is_foreign })
+}
+
+/// Whether a file of this file system has ever come in time; else whether one does now.
+fn has_answered(device: (i32, i32), asked: impl FnOnce() -> bool) -> bool {
+    static ANSWERED: Mutex<BTreeSet<(i32, i32)>> = Mutex::new(BTreeSet::new());
+    let answered = || ANSWERED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let answers = answered().contains(&device) || asked();
+    if answers {
+        answered().insert(device);
+    }
+    answers
 }
 
 /// Ask in a process of its own; whether it came to its end in time.
@@ -218,8 +238,8 @@ fn ask_apart(root: &Path, path: &str, patience: Duration) -> Option<bool> {
     Some(answered)
 }
 
-/// Open a file and read pieces of it: that there is none, and that a call is not known, is an answer too. System calls only: it runs in
-/// a copy of this process, whose other threads are missing.
+/// Open a file and read pieces of it. A missing file or an unknown system call is an answer, too. System calls only: it
+/// runs in a copy of this process, whose other threads are missing.
 fn give_pieces(root: BorrowedFd<'_>, path: &std::ffi::CStr) {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);

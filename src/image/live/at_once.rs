@@ -1,8 +1,9 @@
-//! What is asked of each of many threads of a process, answered for all of them at once.
+//! The values that lockscope needs of many threads of a process, read for all of them at once.
 //!
-//! In: the reader of sleeping threads. Out: by thread id what four files of /proc say of each, where the reader can tell and there
-//! are many: ten thousand threads have forty thousand such files, and to read them was a quarter of a look. What it tells is
-//! compared with what /proc says of the main thread, and not believed where that is something else.
+//! In: the reader of sleeping threads. Out: the content of four files of /proc for each thread, by thread id. There is
+//! a result only where the reader supports it and there are many threads. Ten thousand threads have forty thousand such
+//! files, and reading them took a quarter of a sample. The result is compared with the files of the main thread in
+//! /proc, and dropped where they differ.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,12 +12,12 @@ use super::asleep::{Mark, SleepReader, Task};
 use super::memory::locked;
 use super::proc_fs::{self, ProcFs, Stat};
 
-/// Of fewer threads /proc tells as fast, and the iterator need not be there yet.
+/// For fewer threads /proc is as fast, and the iterator need not be loaded yet.
 const MANY: usize = 64;
 /// The kernel's unit of start times in /proc (USER_HZ is 100 on every machine that lockscope knows), in nanoseconds.
 const TICK: u64 = 10_000_000;
 
-/// What a thread does, since when it is there, and where it last ran.
+/// A thread's state, start time and last processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Standing {
     /// State letter.
@@ -49,12 +50,12 @@ impl Standing {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Told {
     mark: Mark,
-    /// Beside what tells whether it moves.
+    /// The values beside those that show whether it moves.
     pub(super) task: Task,
 }
 
 impl Told {
-    /// What it does. Of one that moves this was so for a moment, and /proc is asked for the rest.
+    /// Its state. For a thread that moves it was true for a moment only, and the caller reads the rest from /proc.
     pub(super) fn standing(&self) -> Standing {
         let Told { mark, task } = self;
         Standing { state: mark.state, start_ticks: task.started / TICK, processor: task.processor }
@@ -76,8 +77,8 @@ impl Told {
     }
 }
 
-/// All threads of a process, if they are many and the iterator tells of them as /proc does; maybe with the functions of the kernel that
-/// they are in.
+/// All threads of a process, if they are many and the iterator agrees with /proc. On request with the kernel functions
+/// that they are in.
 pub(super) fn told(
     proc_fs: &ProcFs,
     sleepers: Option<&Arc<Mutex<SleepReader>>>,

@@ -1,4 +1,5 @@
-//! Descendants that a process waits for: its children, and whoever has the other end of what it reads, or the same shared memory.
+//! Descendants that a process waits for: its children, and processes with the other end of a pipe or socket that it
+//! reads, or with the same shared memory.
 //!
 //! In: what captured processes wait for outside of themselves. Out: the ids of descendants that this leads to. Nothing is stopped,
 //! and what cannot be read leads to nobody.
@@ -7,28 +8,34 @@ use std::collections::BTreeSet;
 
 use super::open::descendants;
 use super::proc_fs::{self, ProcFs};
+use crate::sys;
 
 /// Something outside of a process that it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Awaited {
     /// The end of a child, which the process may have named.
     Child {
-        /// Who waits.
+        /// The waiting process.
         of: i32,
         /// The id that it knows the child by.
         named: Option<i32>,
     },
-    /// What this process may write or read at the other end.
+    /// The other end of something that this process may write or read.
     End {
-        /// Who has that end.
+        /// The process with that end.
         pid: i32,
     },
-    /// A word in memory that is shared: whoever maps it.
+    /// A word in shared memory: the awaited processes map it.
     Memory {
-        /// Who waits.
+        /// The waiting process.
         of: i32,
         /// Device and inode of the mapping.
         file: ((i32, i32), u64),
+    },
+    /// Whatever threads of this process give each other: a child with the same address space gives it, too.
+    AddressSpace {
+        /// The waiting process.
+        of: i32,
     },
 }
 
@@ -49,6 +56,10 @@ pub(super) fn resolve(proc_fs: &ProcFs, captured: &BTreeSet<i32>, awaited: &BTre
             Awaited::End { pid } => {
                 let below = below.get_or_insert_with(|| all_below(proc_fs, captured));
                 found.extend(Some(*pid).filter(|pid| below.contains(pid)));
+            }
+            Awaited::AddressSpace { of } => {
+                let children = proc_fs.children(*of).into_iter();
+                found.extend(children.filter(|pid| sys::have_same_memory(*of, *pid) == Some(true)));
             }
             Awaited::Memory { of, file: (device, inode) } => {
                 found.extend(descendants(proc_fs, *of).into_iter().filter(|pid| {
@@ -101,7 +112,7 @@ mod tests {
         assert_eq!(found(&[1], Awaited::Child { of: 1, named: None }), [2, 3]);
         assert_eq!(found(&[1, 2], Awaited::Child { of: 1, named: None }), [3]);
         assert_eq!(found(&[1], Awaited::End { pid: 4 }), [4]);
-        // Somebody else's process is not looked at unasked.
+        // A process of another user is not sampled without a request.
         assert_eq!(found(&[1], Awaited::End { pid: 9 }), [] as [i32; 0]);
         assert_eq!(found(&[1], Awaited::Memory { of: 1, file: ((0, 1), 42) }), [4]);
         assert_eq!(found(&[1], Awaited::Memory { of: 1, file: ((0, 1), 43) }), [] as [i32; 0]);

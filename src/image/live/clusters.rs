@@ -1,9 +1,10 @@
 //! Which processes may be of a cluster of Dask or Ray, and which of them talk to each other by TCP.
 //!
-//! In: nothing, or one member or address of the cluster that is meant. Out: ids. Nothing but files of /proc is read: a process of another
-//! cluster is not touched. Whether one is a member, and of which cluster, is said by a look at its memory.
+//! In: nothing, or one member or address of the cluster in question. Out: ids. Only files of /proc are read: a process
+//! of another cluster is not touched. A sample of a process's memory later decides whether it is a member, and in which
+//! cluster.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -24,10 +25,10 @@ use super::proc_fs::{self, ProcFs, descriptors};
 use crate::image::descriptors::socket_inode;
 use crate::launcher;
 
-/// What one process has of TCP.
+/// The TCP sockets of one process.
 #[derive(Debug, Default)]
 struct Talks {
-    /// Of its network; `None` where that may not be read.
+    /// The inode of its network namespace; `None` where lockscope may not read it.
     network: Option<u64>,
     /// Its own ends, and where it listens.
     own: BTreeSet<SocketAddr>,
@@ -64,18 +65,19 @@ fn anywhere(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(all, end.port())
 }
 
-/// What the processes of an engine's clusters map, by which they talk: msgpack's module of C, which distributed needs, and Ray's core.
+/// The libraries that an engine's cluster processes map for their communication: msgpack's module of C, which
+/// distributed needs, and Ray's core.
 const MARKS: [(&str, &str); 2] = [("dask", "/_cmsgpack."), ("ray", "/_raylet.so")];
-/// What processes with PyTorch map: its module of Python.
+/// A library that processes with PyTorch map: its module of Python.
 const PYTORCH: &str = "/libtorch_python.so";
 /// Where programs of Ray's lie that look after a cluster and take no part in jobs (2.60, ray/_private/services.py), and how such of its
 /// dashboard call themselves (ray/dashboard/subprocesses/module.py).
 const SERVICES: [&str; 3] = ["/site-packages/ray/", "/dist-packages/ray/", "ray-dashboard-"];
-/// What a worker without a task calls itself (src/ray/core_worker).
+/// The process title of a worker without a task (src/ray/core_worker).
 const IDLE: &str = "ray::IDLE";
 
-/// Processes that may belong to a cluster of this engine, or of any. Who maps what can be read of those processes only that may be
-/// looked at.
+/// Processes that may belong to a cluster of this engine, or of any. A process's maps are readable only where lockscope
+/// may read its memory.
 pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
     let proc_fs = ProcFs::new("/proc");
     let is_meant = |(name, mark): &(&str, &'static str)| engine.is_none_or(|engine| engine == *name).then_some(*mark);
@@ -96,13 +98,13 @@ pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
     found
 }
 
-/// What a living process maps, as the kernel tells it; nothing of one that may not be read.
+/// The maps of a living process as the kernel prints them; empty if they are not readable.
 fn mapped(directory: &Path) -> String {
     let lives = proc_fs::stat(directory).is_some_and(|stat| !stat.is_dead());
     if lives { read_to_string(directory.join("maps")).unwrap_or_default() } else { String::new() }
 }
 
-/// Processes that have PyTorch and that no launcher's variable calls a rank: they may be ranks all the same, as those that
+/// Processes that have PyTorch and no launcher's rank variable. They may be ranks nevertheless, as those that
 /// `torch.multiprocessing.spawn` starts.
 pub(crate) fn with_pytorch() -> Vec<i32> {
     let proc_fs = ProcFs::new("/proc");
@@ -155,7 +157,8 @@ pub(crate) fn together(pids: Vec<i32>, pid: Option<i32>, address: Option<SocketA
         known.extend(fresh.iter().copied());
         open.extend(fresh);
     }
-    // Of whom nothing is known is looked at as well, but leads to nobody: else one that has just begun would lead to all.
+    // Processes with unknown sockets are included, but lead to no others. Otherwise a process that has just begun would
+    // lead to all.
     let is_possible = |one: &Talks| known.iter().filter_map(|at| all.get(*at)).any(|other| one.may_be_with(other));
     let is_wanted = |at: &usize| known.contains(at) || all.get(*at).is_some_and(is_possible);
     pids.into_iter().enumerate().filter(|(at, _)| is_wanted(at)).map(|(_, pid)| pid).collect()

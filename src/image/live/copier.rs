@@ -5,10 +5,10 @@
 //! wait, maybe for ever and beyond SIGKILL (seen with FUSE: 626 s), but neither the tracer, whose exit sets the target free, nor
 //! the end of lockscope. A thread would not do: a process has not ended before its last thread has.
 //!
-//! Of thousands of threads a second one copies half, and reads ahead (`ahead`) while lockscope is about something else.
+//! For thousands of threads a second copier copies half, and reads ahead (`ahead`) while lockscope does something else.
 //!
-//! What the copier itself does stands in `copying`. Where it may not read by itself (Yama's scope 1 lets ancestors do so, which a
-//! child of ours is not) it is given the memory files that lockscope opened.
+//! The copier's own work is in `copying`. Where it may not read by itself, lockscope gives it the memory files that it
+//! opened. Yama's scope 1 lets only ancestors read, which lockscope's child is not.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
     pub(super) touch: bool,
 }
 
-/// What an order came to, until its deadline.
+/// The result of an order, up to its deadline.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pieces: Vec<(usize, Piece)>,
@@ -61,9 +61,9 @@ pub(super) struct Copies {
     pub(super) is_complete: bool,
     /// The copier took the order.
     is_begun: bool,
-    /// Pieces of which it was told what came of them.
+    /// The number of pieces whose outcome the copier has reported.
     told: usize,
-    /// What the second copier was given of it.
+    /// The part that the second copier got.
     by_second: Option<Box<Copies>>,
 }
 
@@ -87,7 +87,7 @@ impl Copies {
     }
 }
 
-/// What a second copier reads ahead.
+/// The memory that a second copier reads ahead.
 #[derive(Debug)]
 pub(super) struct Ahead {
     /// The number of the process.
@@ -101,7 +101,7 @@ pub(super) struct Ahead {
 pub(super) struct Copier {
     proc_fs: ProcFs,
     board: Arc<Board>,
-    /// Pages at its beginning that somebody may have kept.
+    /// Pages at its beginning that a caller may have kept.
     used: usize,
     socket: OwnedFd,
     child: i32,
@@ -109,17 +109,17 @@ pub(super) struct Copier {
     has_files: bool,
     /// An order was not answered yet.
     is_busy: bool,
-    /// Somebody ended it.
+    /// It was ended from outside.
     is_dead: bool,
-    /// Another one, for half of what many threads take and for what is read ahead.
+    /// Another one, for half of the work of many threads and for reading ahead.
     second: Option<Box<Copier>>,
-    /// What the second one reads ahead.
+    /// The memory that the second one reads ahead.
     pub(super) ahead: Option<Ahead>,
 }
 
 impl Copier {
-    /// One for processes, each named by a task of it that lives, with room for so many pages, or as many as can be had: `spare`,
-    /// where that will do, or else a new one.
+    /// A copier for processes, each named by a living task, with room for this many pages, or as many as the system
+    /// allows. It is `spare`, where that will do, or else a new one.
     pub(super) fn start(proc_fs: &ProcFs, pages: usize, tasks: &[i32], spare: Option<Copier>) -> io::Result<Copier> {
         locked_left(|left| left.retain(|&child| !sys::collect(child)));
         let does = |spare: &Copier| spare.serves() && !spare.has_files && spare.room() >= pages;
@@ -147,7 +147,7 @@ impl Copier {
     fn refusals(&mut self, tasks: &[i32]) -> Vec<bool> {
         /// For a process of our own to start and to answer on a busy machine.
         const PATIENCE: Duration = Duration::from_secs(5);
-        // No process has anything at address 0: a fault says that it may be asked.
+        // No process has anything at address 0: a fault shows that the copier may read the process.
         let question =
             |(process, &tid)| Wanted { tid, process, span: Span { start: 0, length: copying::PAGE }, touch: true };
         let mut may_not = Vec::new();
@@ -201,7 +201,7 @@ impl Copier {
     /// The second one, if it takes orders.
     pub(super) fn free_second(&mut self) -> Option<&mut Copier> {
         let second = self.second.as_deref_mut()?;
-        // What it was given may have got done after the time for it.
+        // It may have finished its work after the deadline.
         (self.ahead.is_some() || second.wait(Instant::now())).then_some(second).filter(|second| second.serves())
     }
 
@@ -215,7 +215,7 @@ impl Copier {
         (self.second, self.ahead) = (None, None);
     }
 
-    /// Copy what is wanted, in that order, until `deadline`. Nothing of what is copied later counts.
+    /// Copy the wanted pieces, in that order, until `deadline`. Pieces that are copied later do not count.
     pub(super) fn copy(&mut self, wanted: &[Wanted], deadline: Instant) -> Copies {
         /// To have two wake up for less takes longer.
         const WORTH_TWO: usize = 1024;
@@ -261,7 +261,7 @@ impl Copier {
         copies
     }
 
-    /// Wait until what was begun is copied, or for `deadline`. Nothing of what is copied later counts.
+    /// Wait until the order is done, or for `deadline`. Pieces that are copied later do not count.
     fn finish(&mut self, copies: &mut Copies, deadline: Instant) {
         if !copies.is_begun {
             return;
@@ -273,7 +273,7 @@ impl Copier {
         copies.refusal = (0..copies.pieces.len()).find_map(|index| self.board.refusal(index));
     }
 
-    /// The pages of what was begun of which it is known by now how they fared, and that was not told before.
+    /// The pages of the order whose outcome is known by now and was not returned before.
     pub(super) fn so_far(&self, copies: &mut Copies) -> Ranges {
         let mut ranges = Ranges::new();
         let waits = |page: usize| matches!(self.board.fared(page), Page::Waiting | Page::Swapped);
@@ -287,7 +287,7 @@ impl Copier {
         ranges
     }
 
-    /// Wait for the end of what was begun.
+    /// Wait for the end of the order.
     pub(super) fn wait_for(&mut self, copies: &mut Copies, deadline: Instant) {
         copies.is_complete = self.answer(deadline).is_some();
     }

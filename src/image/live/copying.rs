@@ -1,11 +1,12 @@
-//! What runs in the copier, the process that reads a target's memory (see `copier`), and what both have in common.
+//! The code that runs in the copier, the process that reads a target's memory (see `copier`), and the parts that both
+//! share.
 //!
-//! In: a [`Board`] in shared memory with the pieces to copy, and a byte on a socket to begin. Out: the pages, a mark for each,
-//! and a byte when all is done. It makes system calls only: no allocation, no lock, no panic, since it is a copy of a process
-//! whose other threads may have been in the midst of anything.
+//! In: a [`Board`] in shared memory with the pieces to copy, and a byte on a socket to begin. Out: the pages, a mark
+//! for each, and a byte when all is done. It makes system calls only: no allocation, no lock, no panic. It is a copy of
+//! a process whose other threads may have held any lock at that time.
 //!
-//! Pages in memory are copied first, then those in swap space, and those that are in neither only where that is asked for: they
-//! may come from a file system or a process that does not answer, and then this process waits, maybe for ever.
+//! Pages in memory are copied first, then those in swap space. Pages that are in neither are copied on request only.
+//! They may come from a file system or a process that does not answer, and then the copier waits, maybe for ever.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,11 +22,11 @@ use nix::unistd::{read, write};
 use crate::limits::live::MOST_FAULTS;
 use crate::sys::{PIECES_PER_CALL, SharedArea, Span, page_size};
 
-/// What memory is copied by: the smallest page that there is. On 64-bit Arm the kernel's may be of 16 and 64 KiB.
+/// The unit of copies: the smallest page size that exists. On 64-bit Arm the kernel's pages may have 16 or 64 KiB.
 pub(super) const PAGE: usize = 4096;
-/// Most bytes of one call: between two calls it is looked whether the copies are wanted still.
+/// Most bytes of one call: between two calls the copier checks whether the copies are still wanted.
 const BYTES_PER_CALL: usize = 1 << 20;
-/// Pages that are asked for at once whether they are in memory.
+/// The most pages that one query to the kernel covers, about whether they are in memory.
 const PAGES_PER_QUESTION: usize = 512;
 /// Words of a piece on the board.
 const WORDS: usize = 6;
@@ -45,7 +46,7 @@ pub(super) enum Page {
     Copied,
     /// It cannot be read.
     Faulted,
-    /// It is not in memory, and was not asked for.
+    /// It is not in memory, and was not requested.
     Absent,
     /// It is in swap space: its turn is behind those in memory.
     Swapped,
@@ -91,12 +92,12 @@ impl Piece {
 pub(super) struct Board {
     area: SharedArea,
     pages: usize,
-    /// The size of the pages of which the kernel tells whether they are in memory.
+    /// The page size in which the kernel reports whether pages are in memory.
     kernel_page: u64,
 }
 
 impl Board {
-    /// A board of so many pages, or of as many as can be had.
+    /// A board of this many pages, or of as many as the system allows.
     pub(super) fn new(pages: usize) -> std::io::Result<Board> {
         /// Less is of no use.
         const LEAST: usize = 64;
@@ -234,7 +235,7 @@ impl Kept {
         self.length
     }
 
-    /// Copy what begins so many bytes behind their start, as far as `buffer` has room; how much that is, and `None` behind their end.
+    /// Copy bytes from the offset `from`, as far as `buffer` has room. Returns their number, and `None` behind the end.
     pub(super) fn read(&self, from: usize, buffer: &mut [u8]) -> Option<usize> {
         let left = self.length.checked_sub(from).filter(|left| *left > 0)?;
         let part = buffer.get_mut(..left.min(buffer.len()))?;
@@ -253,7 +254,7 @@ impl Kept {
     }
 }
 
-/// What is asked for over the socket: a kind and a number.
+/// A request over the socket: a kind and a number.
 pub(super) const COPY: u8 = 1;
 /// The task's map into the pages; the answer's number is its length.
 pub(super) const MAPS: u8 = 2;
@@ -306,7 +307,7 @@ pub(super) fn serve(board: &Board, socket: BorrowedFd<'_>, proc_root: &[u8], fil
 struct Batch {
     tid: i32,
     file: usize,
-    /// Of which piece it is the first, for errors.
+    /// The piece whose first page this is, for errors.
     piece: usize,
     /// Spans, and the number of their first page on the board.
     runs: [(Span, usize); PIECES_PER_CALL],
@@ -331,7 +332,7 @@ struct Copying<'a> {
     board: &'a Board,
     proc_root: &'a [u8],
     files: &'a [Option<OwnedFd>],
-    /// Whether pages are in memory, of one task; `None` inside where the kernel does not tell.
+    /// Whether pages are in memory, for one task; `None` inside where the kernel does not report it.
     pagemap: Option<(i32, Option<OwnedFd>)>,
     batch: Batch,
     faults: u32,
@@ -343,8 +344,8 @@ impl Copying<'_> {
     /// Copy what stands on the board, pages in memory first.
     fn copy(&mut self, pieces: usize) {
         self.faults = 0;
-        // The file is of the program that ran when it was opened. After the release, when a target is asked for one piece after
-        // the other, only the order in which pages come hangs on it.
+        // The file belongs to the program that ran when it was opened. After the release, when a target is read piece
+        // by piece, only the order of the pages depends on it.
         if !(0..pieces).any(|index| self.board.piece(index).touch) {
             self.pagemap = None;
         }
@@ -380,7 +381,7 @@ impl Copying<'_> {
         let mut first = 0;
         while first < piece.pages() && !self.board.is_cancelled() {
             let count = (piece.pages() - first).min(PAGES_PER_QUESTION);
-            // Of the kernel's larger pages one entry tells of several of ours.
+            // For larger kernel pages, one entry covers several of ours.
             let entry = |number: usize| piece.span.start.wrapping_add((number * PAGE) as u64) / self.board.kernel_page;
             let first_entry = entry(first);
             let place = |number: usize| entry(first + number).saturating_sub(first_entry) as usize * 8;
@@ -393,7 +394,7 @@ impl Copying<'_> {
                 let word = words.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
                 let word = word.map_or(0, u64::from_ne_bytes);
                 match known {
-                    // Where the kernel does not tell, only the clock protects.
+                    // Where the kernel does not report it, only the clock protects.
                     None => self.add(index, &piece, first + number),
                     Some(_) if word & IN_MEMORY != 0 => self.add(index, &piece, first + number),
                     Some(_) if word & IN_SWAP_SPACE != 0 => {
@@ -410,7 +411,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Ask for the entries of pagemap from a page on; `None` where the kernel does not tell.
+    /// Read the entries of pagemap from a page on; `None` where the kernel does not give them.
     fn ask(&mut self, tid: i32, page: u64, words: &mut [u8]) -> Option<()> {
         if self.pagemap.as_ref().is_none_or(|(known, _)| *known != tid) {
             self.pagemap = Some((tid, self.open(tid, b"/pagemap").ok()));

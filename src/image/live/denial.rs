@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::proc_fs::{self, ProcFs};
 
-/// What decides whether one process may trace another.
+/// The facts that decide whether one process may trace another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DenialFacts {
     /// Effective user of the target.
@@ -49,7 +49,7 @@ impl DenialFacts {
     }
 }
 
-/// Whether a filter forbids ptrace itself: asked about a process that it does not trace, the kernel says ESRCH.
+/// Whether a filter forbids ptrace itself: for a process that it does not trace, the kernel returns ESRCH.
 pub(super) fn is_filtered() -> bool {
     matches!(nix::sys::ptrace::interrupt(Pid::this()), Err(Errno::EPERM | Errno::ENOSYS))
 }
@@ -118,7 +118,7 @@ pub(super) fn explain_denied(facts: &DenialFacts) -> String {
     if facts.yama_scope == Some(1) {
         return format!(
             "Yama's scope is 1 (kernel.yama.ptrace_scope), so that without CAP_SYS_PTRACE only an ancestor may attach; \
-             start the program by `lockscope run`, allow it until the next boot with `sudo sysctl \
+             start the program by `lockscope run`, allow it until reboot with `sudo sysctl \
              kernel.yama.ptrace_scope=0`, or {privileged}"
         );
     }
@@ -140,7 +140,7 @@ mod tests {
             std::fs::write(root.path().join("sys/kernel/yama/ptrace_scope"), scope).expect("scope");
         }
         let mut facts = DenialFacts::read(&ProcFs::new(root.path()), 12);
-        // The temporary directory belongs to whoever runs the test, and no filter of theirs is asked.
+        // The temporary directory belongs to the user who runs the test. The test leaves that user's own filter out.
         facts.memory_uid = facts.target_uid;
         facts.filtered = own.contains("Seccomp:\t2");
         facts

@@ -21,7 +21,7 @@ use crate::image::descriptors::{
     semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
 use crate::image::{ProcessImage, ThreadImage};
-use crate::limits::image::MOST_WANTED;
+use crate::limits::image::{MOST_WANTED, NESTED_SETS};
 use crate::sys;
 
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
@@ -56,7 +56,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     if all_asked.iter().all(Vec::is_empty) {
         return facts;
     }
-    // Names of pipes, sockets and eventfds of which the other ends are looked for.
+    // Names of pipes, sockets and eventfds whose other ends are needed.
     let mut ends = BTreeSet::new();
     let mut sockets = Sockets::default();
     for (process, asked) in processes.iter_mut().zip(&all_asked) {
@@ -71,21 +71,30 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         for descriptor in process.descriptors.iter_mut().filter(|descriptor| queues.contains(&descriptor.number)) {
             descriptor.detail = Detail::Queue;
         }
-        let sets = process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
-        let watched: BTreeSet<i32> = sets
-            .filter_map(|descriptor| match &descriptor.detail {
+        // Sets may be members of sets.
+        for _ in 0..NESTED_SETS {
+            let sets = process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
+            let wants = sets.filter_map(|descriptor| match &descriptor.detail {
                 Detail::Set(wants) => Some(wants),
                 _ => None,
-            })
-            .flatten()
-            .map(|want| want.number)
-            .collect();
-        identify_all(&directory, &mut process.descriptors, &watched);
-        numbers.extend(watched);
+            });
+            let watched: BTreeSet<i32> = wants.flatten().map(|want| want.number).collect();
+            if watched.is_subset(&numbers) {
+                break;
+            }
+            identify_all(&directory, &mut process.descriptors, &watched);
+            numbers.extend(watched);
+        }
         let waited = || process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
         let inodes: BTreeSet<u64> = waited().filter_map(|descriptor| socket_inode(&descriptor.target)).collect();
         let known = sockets.of(proc_fs, process.pid, &inodes);
-        ends.extend(known.iter().flat_map(|socket| [Some(socket.inode), socket.peer]).flatten().map(socket_name));
+        ends.extend(
+            known
+                .iter()
+                .flat_map(|socket| [Some(socket.inode), socket.peer, socket.unaccepted_by])
+                .flatten()
+                .map(socket_name),
+        );
         facts
             .sockets
             .extend(known.into_iter().filter(|socket| facts.socket(socket.inode).is_none()).collect::<Vec<_>>());
@@ -127,8 +136,9 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     facts
 }
 
-/// The signal that stopped a process: of one that is stopped the last field of stat is that and no exit status (fs/proc/array.c,
-/// measured on Linux 6.18). The state is not asked: a look that has just let the process go finds it on its way back.
+/// The signal that stopped a process. For a stopped process the last field of stat is that signal and no exit status
+/// (fs/proc/array.c, measured on Linux 6.18). The state is not checked: a sample that has just released the process
+/// finds it on its way back.
 fn stopped_by(proc_fs: &ProcFs, pid: i32) -> Option<i32> {
     /// SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
     const STOPPING: std::ops::RangeInclusive<i32> = 19..=22;
@@ -146,7 +156,7 @@ fn caught(directory: &Path) -> u64 {
     field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
 }
 
-/// Find which descriptors of a process are of files that somebody has locked, by inode numbers alone: to ask a file system for more
+/// Find the descriptors of a process whose files are locked, by inode numbers alone: a further query to a file system
 /// might take for ever. The locks are read if they were not yet.
 fn of_locked_files(proc_fs: &ProcFs, process: &mut ProcessImage, locks: &mut Vec<FileLock>, locked: &mut LockedFiles) {
     let directory = proc_fs.process(process.pid);
@@ -281,7 +291,7 @@ fn identify(directory: &Path, descriptor: &mut Descriptor) {
 
 const EVENT_FD: &str = "anon_inode:[eventfd]";
 
-/// What the kernel tells of a special file (fdinfo; Documentation/filesystems/proc.rst, 3.8).
+/// The kernel's details of a special file (fdinfo; Documentation/filesystems/proc.rst, 3.8).
 fn detail(directory: &Path, descriptor: &Descriptor) -> Detail {
     let Some(kind) = descriptor.target.strip_prefix("anon_inode:") else { return Detail::None };
     let text =
@@ -302,15 +312,20 @@ fn event(text: &str) -> Option<Detail> {
     Some(Detail::Event { id: field(text, "eventfd-id:")?.parse().ok()?, count })
 }
 
-/// `tfd:        5 events:       19 data: ...`, a line for each.
+/// Flags for how an epoll set reports a member, not for which events: EPOLLEXCLUSIVE, EPOLLWAKEUP, EPOLLONESHOT,
+/// EPOLLET (linux/eventpoll.h).
+const MANNER_OF_EVENTS: u32 = 0xf << 28;
+
+/// `tfd:        5 events:       19 data: ...`, a line for each. A member with EPOLLONESHOT that has reported its event
+/// has none left until it is armed again: it cannot end a wait.
 fn watched(text: &str) -> Vec<Want> {
     let one = |line: &str| {
         let mut words = line.strip_prefix("tfd:")?.split_whitespace();
         let number = words.next()?.parse().ok()?;
-        let events = words.nth(1)?;
-        Some(Want::of_events(number, u32::from_str_radix(events, 16).ok()?))
+        let events = u32::from_str_radix(words.nth(1)?, 16).ok()?;
+        (events & !MANNER_OF_EVENTS != 0).then(|| Want::of_events(number, events))
     };
-    // One more than is looked at tells that there are too many.
+    // One entry beyond the limit shows that the set is too large.
     text.lines().filter_map(one).take(MOST_WANTED + 1).collect()
 }
 
@@ -321,7 +336,7 @@ fn access(directory: &Path, number: i32) -> (bool, bool) {
     match flags.map(|flags| flags & ACCESS_MODE) {
         Some(0) => (true, false),
         Some(1) => (false, true),
-        // Where the kernel does not tell, it may be either.
+        // Where the kernel does not report it, it may be either.
         _ => (true, true),
     }
 }
@@ -378,7 +393,8 @@ mod tests {
             Some(Detail::Event { id: 7, count: 31 })
         );
         let set = "flags:\t02\ntfd:        5 events:       19 data:  5  pos:0 ino:1758c sdev:f\ntfd: x\n\
-            tfd:        6 events:        4 data:  6  pos:0 ino:1758d sdev:f\n";
+            tfd:        6 events:        4 data:  6  pos:0 ino:1758d sdev:f\n\
+            tfd:        7 events: 40000000 data:  7  pos:0 ino:1758e sdev:f\n";
         let wants = [Want { number: 5, reads: true, writes: false }, Want { number: 6, reads: false, writes: true }];
         assert_eq!(watched(set), wants);
     }

@@ -1,9 +1,9 @@
-//! Why a process cannot be looked at, in sentences that name the cause and the next step.
+//! Why lockscope cannot sample a process, in sentences that name the cause and the next step.
 //!
-//! In: what the look met. Out: an [`AttachError`]. It asks nothing and decides nothing about what to do then; which rule of the
-//! kernel refused is found out in `denial`.
+//! In: a failure during the sample. Out: an [`AttachError`]. It makes no query and does not decide what to do then;
+//! `denial` finds out which rule of the kernel refused.
 
-/// Why a live process cannot be looked at. Each text is a whole sentence for the user.
+/// Why lockscope cannot sample a live process. Each text is a whole sentence for the user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
@@ -12,7 +12,7 @@ pub enum AttachError {
         "there is no process {pid} here; check the id with `ps -e`, which has other ids inside a container than outside"
     )]
     NoSuchProcess {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
     },
     /// No id was given.
@@ -21,7 +21,7 @@ pub enum AttachError {
     /// The id is that of a thread.
     #[error("{tid} is a thread of process {pid}; look at that process: `lockscope attach {pid}`")]
     IsThread {
-        /// The id asked for.
+        /// The requested id.
         tid: i32,
         /// The process that it belongs to.
         pid: i32,
@@ -31,7 +31,7 @@ pub enum AttachError {
         "process {pid} has exited already, and only its parent {parent} has not yet waited for it; look at the parent"
     )]
     Exited {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
         /// Its parent.
         parent: i32,
@@ -39,7 +39,7 @@ pub enum AttachError {
     /// A thread of the kernel.
     #[error("process {pid} ({name}) is a thread of the kernel and has no program; name a user process")]
     KernelThread {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
         /// Its name.
         name: String,
@@ -49,7 +49,7 @@ pub enum AttachError {
         "process {pid} runs a 32-bit program ({program}), which lockscope cannot read; only 64-bit x86 programs are supported"
     )]
     ThirtyTwoBit {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
         /// Its program.
         program: String,
@@ -59,19 +59,19 @@ pub enum AttachError {
         "process {pid} runs a program of another processor ({program}, for {machine}); look at it on a machine of its own kind"
     )]
     OtherProcessor {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
         /// Its program.
         program: String,
         /// Its machine.
         machine: String,
     },
-    /// Somebody traces it already.
+    /// Another process already traces it.
     #[error(
         "process {pid} is already traced by {name} (pid {tracer}); a process has one tracer at most: end that one or let it detach, then look again"
     )]
     AlreadyTraced {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
         /// The tracer's id.
         tracer: i32,
@@ -81,7 +81,7 @@ pub enum AttachError {
     /// The kernel refused.
     #[error("the kernel does not let lockscope attach to process {pid}: {explanation}")]
     Denied {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
         /// The rule that was met, and the next step.
         explanation: String,
@@ -89,13 +89,13 @@ pub enum AttachError {
     /// lockscope itself.
     #[error("{pid} is lockscope itself, which cannot stop itself; name another process")]
     OwnProcess {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
     },
-    /// Ended during the look.
+    /// Ended during the sample.
     #[error("process {pid} ended while it was looked at; if it should not have ended, start it again and look earlier")]
     Ended {
-        /// The id asked for.
+        /// The requested id.
         pid: i32,
     },
     /// Replaced its program during each attempt.
@@ -119,9 +119,9 @@ pub enum AttachError {
     /// lockscope's own machine refused something.
     #[error("lockscope could not {action}: {source}; look again when the machine has resources to spare")]
     System {
-        /// What it tried.
+        /// The attempted action.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What is asked of the kernel before the stop, since a stop changes the answers: states, names, counters, CPU time.
+//! Kernel facts read before the stop, since a stop changes them: states, names, counters, CPU time.
 //!
 //! In: a process id. Out: [`ProcessFacts`]. Nothing is stopped and no memory is read.
 
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::asleep::SleepReader;
 use super::at_once::{self, Standing, Told};
-use super::proc_fs::{self, ProcFs};
+use super::in_flight::since_boot;
+use super::proc_fs::{self, ProcFs, ticks_to_ms};
 use super::sleeps::Clocks;
 use super::spared::{self, Early};
 use super::wait_channels::WaitChannels;
@@ -20,6 +21,8 @@ use crate::limits::live::MOST_SCHED_FILES;
 
 /// Shortest time between two samples of CPU time: several scheduler ticks.
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// A processor's clock and the one that start times are in may differ by seconds (see `sleeps`).
+const CLOCKS_DIFFER_MS: f64 = 5_000.0;
 
 /// CPU times of a process's threads at one moment, and how often each got a processor, by thread id and start time.
 #[derive(Debug, Clone)]
@@ -33,12 +36,12 @@ pub(super) struct CpuSample {
 }
 
 impl CpuSample {
-    /// Of no thread yet.
+    /// A sample without threads yet.
     pub(super) fn begin() -> CpuSample {
         CpuSample { at: Instant::now(), used: BTreeMap::new(), processors: BTreeSet::new(), all_sleep: true }
     }
 
-    /// Take one; `told` of all threads, where the iterator tells of them.
+    /// Take one. `told` has the values of all threads, where the iterator reports them.
     pub(super) fn take(proc_fs: &ProcFs, pid: i32, told: Option<&BTreeMap<i32, Told>>) -> Self {
         let mut sample = CpuSample::begin();
         if let Some(told) = told {
@@ -62,7 +65,7 @@ impl CpuSample {
         self.all_sleep &= standing.sleeps_on().is_some() || standing.is_dead();
     }
 
-    /// What is missing to the shortest interval.
+    /// The time left until the shortest interval is over.
     pub(super) fn time_to_wait(&self) -> Duration {
         SAMPLE_INTERVAL.saturating_sub(self.at.elapsed())
     }
@@ -77,8 +80,8 @@ impl CpuSample {
         self.all_sleep
     }
 
-    /// What the thread used between `earlier` and this one, and the time between them, in nanoseconds; and how often it got a
-    /// processor.
+    /// The thread's CPU time between `earlier` and this sample, and the time between them, in nanoseconds; and how
+    /// often it got a processor.
     fn since(&self, earlier: &CpuSample, tid: i32, start_ticks: u64) -> Option<((u64, u64), u64)> {
         let key = (tid, start_ticks);
         let ((used, turns), (used_before, turns_before)) = (*self.used.get(&key)?, *earlier.used.get(&key)?);
@@ -87,16 +90,16 @@ impl CpuSample {
     }
 }
 
-/// What the kernel says of one thread before the stop.
+/// The kernel's facts about one thread before the stop.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadFacts {
     /// Its name.
     pub(super) name: String,
-    /// What it does; `None` if it is gone.
+    /// Its state; `None` if it is gone.
     pub(super) standing: Option<Standing>,
     /// Its id in its innermost PID namespace.
     pub(super) innermost_id: Option<i32>,
-    /// Somebody traces it.
+    /// Another process traces it.
     pub(super) has_tracer: bool,
     /// Voluntary and involuntary context switches.
     pub(super) switches: Option<(u64, u64)>,
@@ -108,7 +111,7 @@ pub(super) struct ThreadFacts {
     pub(super) cpu_used: Option<(u64, u64)>,
     /// How often it got a processor in that interval.
     pub(super) turns: Option<u64>,
-    /// When it last ran, in milliseconds of its processor's clock, where the iterator has told that.
+    /// When it last ran, in milliseconds of its processor's clock, if the iterator reported it.
     ran: Option<f64>,
     /// How long it has slept.
     pub(super) asleep_ms: Option<u64>,
@@ -117,7 +120,7 @@ pub(super) struct ThreadFacts {
 }
 
 impl ThreadFacts {
-    /// Ask for those that a stop does not change.
+    /// Read those that a stop does not change.
     pub(super) fn read(proc_fs: &ProcFs, pid: i32, tid: i32) -> Self {
         let directory = proc_fs.task(pid, tid);
         let (stat, name) = proc_fs::stat_and_name(&directory).unzip();
@@ -135,7 +138,7 @@ impl ThreadFacts {
         facts.in_call(&directory, channel)
     }
 
-    /// The same of one that sleeps, of which `told` says most.
+    /// The same for a sleeping thread, with most facts from `told`.
     fn of_sleeper(proc_fs: &ProcFs, (pid, tid): (i32, i32), told: &Told, channels: &WaitChannels) -> Self {
         let directory = proc_fs.task(pid, tid);
         let channel = channels.of(told).or_else(|| proc_fs::wait_channel(&directory));
@@ -166,7 +169,7 @@ impl ThreadFacts {
     }
 }
 
-/// What the kernel says of one process before the stop.
+/// The kernel's facts about one process before the stop.
 #[derive(Debug)]
 pub(super) struct ProcessFacts {
     /// Its id.
@@ -181,9 +184,9 @@ pub(super) struct ProcessFacts {
     pub(super) program: Option<PathBuf>,
     /// Its arguments.
     pub(super) command_line: Vec<String>,
-    /// What it was started with and concerns CUDA.
+    /// The variables of its initial environment that concern CUDA.
     pub(super) environment: Vec<(String, String)>,
-    /// What of these is longer than what was read.
+    /// The facts that are longer than the part that lockscope read.
     pub(super) cut: Vec<&'static str>,
     /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
@@ -198,7 +201,7 @@ pub(super) struct ProcessFacts {
 }
 
 impl ThreadFacts {
-    /// What the call that it sleeps in would return too early if it was woken; `None` if it may be.
+    /// The early result of its sleeping call if it was woken; `None` if a wake-up is harmless.
     pub(super) fn spared(&self) -> Option<Early> {
         match (&self.call, &self.wait_channel) {
             (Some(call), _) => spared::early(call),
@@ -209,8 +212,9 @@ impl ThreadFacts {
 }
 
 impl ProcessFacts {
-    /// Ask for all of them; `None` if the process is gone. `earlier` is the first sample of CPU time, and the second is given back;
-    /// `released` says when lockscope last woke all its threads. Which threads have rested is told where that is `wanted`.
+    /// Read all of them; `None` if the process is gone. `earlier` is the first sample of CPU time, and the second is
+    /// returned. `released` is when lockscope last woke all its threads. If `wanted`, the result says which threads
+    /// have rested.
     pub(super) fn read(
         (proc_fs, sleepers): (&ProcFs, Option<&Arc<Mutex<SleepReader>>>),
         pid: i32,
@@ -246,7 +250,7 @@ impl ProcessFacts {
             }
             threads.insert(tid, facts);
         }
-        // Of which the iterator has told when it ran, no file is read.
+        // Threads whose last run the iterator reported need no read of a file.
         let with_files = wanted || threads.len() <= MOST_SCHED_FILES;
         if with_files || told.is_some() {
             clocks.add(now.processors.clone());
@@ -288,7 +292,14 @@ impl ProcessFacts {
     }
 }
 
-/// Say of each sleeping thread how long it has slept, and whether that is long enough: of all of them where files may be read for it.
+/// How long ago a thread began, in milliseconds.
+fn age_ms(standing: &Standing) -> f64 {
+    let now = since_boot().map_or(f64::MAX, |now| now.as_secs_f64() * 1e3);
+    now - ticks_to_ms(standing.start_ticks) as f64
+}
+
+/// Set for each sleeping thread how long it has slept, and whether that is long enough: for all of them where files may
+/// be read for it.
 fn tell_sleeps(
     clocks: &Clocks,
     pid: i32,
@@ -301,6 +312,12 @@ fn tell_sleeps(
     let told = ask_each(&sleepers, |&(tid, processor, ran)| clocks.asleep((pid, tid), processor, ran));
     for ((tid, _, ran), asleep) in sleepers.into_iter().zip(told) {
         let (Some(facts), Some(asleep)) = (threads.get_mut(&tid), asleep) else { continue };
+        // Nobody sleeps for longer than it has lived. A clock that says far more was no clock of this sleep.
+        let age = facts.standing.map_or(f64::MAX, |standing| age_ms(&standing));
+        if asleep > age + CLOCKS_DIFFER_MS {
+            continue;
+        }
+        let asleep = asleep.min(age.max(0.0));
         facts.has_rested = asleep >= SAMPLE_INTERVAL.as_secs_f64() * 1e3;
         let asleep = asleep as u64;
         // If its last run was for an earlier look of ours, its sleep began before that: unknown.

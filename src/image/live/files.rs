@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::answering::{Answering, Copied, FileId};
@@ -19,7 +19,8 @@ use crate::image::{FileBytes, Files, Mapping, SourceLines};
 pub(super) struct LiveFiles {
     /// The directory of one of the process's living threads in /proc.
     directory: PathBuf,
-    disk: Disk,
+    /// Processes of one look map a file once.
+    disk: Arc<Disk>,
     answering: Answering,
     /// Files of file systems that may fall silent, by device and inode.
     copies: Mutex<HashMap<FileId, FileBytes>>,
@@ -27,9 +28,9 @@ pub(super) struct LiveFiles {
 
 impl LiveFiles {
     /// The files of the process whose directory in /proc is `directory`.
-    pub(super) fn new(directory: PathBuf) -> Self {
+    pub(super) fn new(directory: PathBuf, disk: Arc<Disk>) -> Self {
         let answering = Answering::new(&directory);
-        LiveFiles { directory, disk: Disk::default(), answering, copies: Mutex::default() }
+        LiveFiles { directory, disk, answering, copies: Mutex::default() }
     }
 
     /// The target's own root.
@@ -43,6 +44,13 @@ impl LiveFiles {
         let seen = seen.as_deref().and_then(|seen| seen.to_str()).filter(|seen| *seen != "/");
         seen.and_then(|seen| path.strip_prefix(seen)).filter(|rest| rest.starts_with('/')).unwrap_or(path)
     }
+}
+
+/// Whether the program of the process whose directory in /proc this is can be opened without waiting for ever.
+pub(super) fn program_answers(directory: &Path) -> bool {
+    let files = LiveFiles::new(directory.to_owned(), Arc::default());
+    let Ok(program) = std::fs::read_link(directory.join("exe")) else { return true };
+    program.to_str().is_some_and(|path| files.answering.may_open(&files.root(), files.inside(path)))
 }
 
 impl Files for LiveFiles {
@@ -93,9 +101,9 @@ impl Files for LiveFiles {
     }
 }
 
-/// Files as lockscope itself sees them: of processes that have ended.
+/// Files as lockscope itself sees them: for processes that have ended.
 pub(crate) fn own_files() -> Arc<dyn Files> {
-    Arc::new(LiveFiles::new(PathBuf::from("/proc/self")))
+    Arc::new(LiveFiles::new(PathBuf::from("/proc/self"), Arc::default()))
 }
 
 #[cfg(test)]
@@ -108,7 +116,7 @@ mod tests {
     #[test]
     fn own_program_by_its_mapping() {
         let maps = proc_fs::mappings(Path::new("/proc/self")).expect("own maps");
-        let files = LiveFiles::new(PathBuf::from("/proc/self"));
+        let files = LiveFiles::new(PathBuf::from("/proc/self"), Arc::default());
         let mapping = maps.iter().find(|mapping| mapping.is_file() && mapping.execute).expect("own text");
         assert!(files.mapped(mapping).expect("own program").starts_with(b"\x7fELF"));
         let other = Mapping { inode: mapping.inode + 1, start: crate::image::Addr(1), ..mapping.clone() };

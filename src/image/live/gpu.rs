@@ -1,8 +1,10 @@
-//! Asks nvidia-smi how busy the devices are, the kernel's log for their errors, and NCCL's RAS who has launched what.
+//! Queries nvidia-smi for the use of the devices, the kernel's log for their errors, and NCCL's RAS for the ranks that
+//! launched each operation.
 //!
-//! In: the processes of a look. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left alone.
-//! nvidia-smi is asked as a program, since its library may not be loaded here and the program is there wherever a driver
-//! is. It is looked for in fixed folders and must be root's: PATH may be whoever's who started lockscope as root.
+//! In: the sampled processes. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left
+//! alone. lockscope runs the program nvidia-smi, since it may not load its library, and the program exists wherever a
+//! driver does. The program must be in fixed folders and belong to root: when root starts lockscope, PATH may come from
+//! any user.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -29,7 +31,7 @@ const PLACES: [&str; 5] = [
     "/run/current-system/sw/bin/nvidia-smi",
 ];
 
-/// Ask; NCCL's RAS if it is to be.
+/// Make the queries; to NCCL's RAS only on request.
 pub(crate) fn ask(image: &Image, nccl_ras: bool) -> GpuUse {
     let end = Instant::now() + LIMIT;
     // Both at once: each takes as long as the other.
@@ -67,7 +69,7 @@ fn is_roots(path: &Path) -> bool {
         && path.ancestors().all(|part| part.metadata().is_ok_and(|metadata| is_roots(&metadata)))
 }
 
-/// What it writes until it ends; `None` when that takes too long or goes wrong.
+/// Its output until it ends; `None` when that takes too long or fails.
 fn answer(mut child: Child, end: Instant) -> Option<String> {
     let mut pipe = child.stdout.take()?;
     let mut text = Vec::new();

@@ -1,9 +1,9 @@
 //! Descriptors on their way through unix sockets (SCM_RIGHTS), and who can have sent them.
 //!
-//! In: the descriptors of every process, one after the other. Out: [`InFlight`], a row a socket, with the processes that have the
-//! socket or its other end, from whom they descend, and when the pipes were made that are waited for. The kernel does not tell what
-//! is on its way; whether it may be the end of a pipe is judged from these facts later. No message is peeked at: that would give
-//! lockscope the descriptors too.
+//! In: the descriptors of every process, one after the other. Out: [`InFlight`], a row a socket: the processes that
+//! have the socket or its other end, their ancestors, and when the awaited pipes were made. The kernel does not report
+//! which descriptors are in flight. Later analysis judges from these facts whether one may be the end of a pipe.
+//! lockscope peeks at no message: that would give it the descriptors, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -18,10 +18,10 @@ use crate::image::Descriptor;
 use crate::image::descriptors::{InFlight, KernelFacts, Lineage, Made, socket_inode};
 use crate::limits::live::MOST_SOCKETS_ASKED;
 
-/// Asks sockets for descriptors on their way.
+/// Queries sockets for descriptors in flight.
 #[derive(Debug, Default)]
 pub(super) struct Asker {
-    /// How many were asked.
+    /// How many sockets were queried.
     asked: usize,
     /// There were more.
     passed_over: bool,
@@ -30,7 +30,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Ask the sockets of one process (`scm_fds: 1` in fdinfo, since Linux 5.4).
+    /// Query the sockets of one process (`scm_fds: 1` in fdinfo, since Linux 5.4).
     pub(super) fn ask(&mut self, pid: i32, directory: &Path, list: &[Descriptor]) {
         for descriptor in list {
             let Some(inode) = socket_inode(&descriptor.target) else { continue };
@@ -63,7 +63,7 @@ impl Asker {
         let all = All::read(proc_fs, ends, sockets);
         for (inode, (pid, count)) in self.found {
             let other = all.peers.get(&inode).copied();
-            // Without another end that somebody has, whoever knew its name or has closed his end may have sent them.
+            // Without a process that has another end, the sender may be any that knew its name or has closed its end.
             let is_known = other.is_some_and(|other| all.owners.contains_key(&other));
             let owners: BTreeSet<i32> =
                 [Some(inode), other].into_iter().flatten().flat_map(|inode| all.owners_of(inode)).collect();
@@ -81,7 +81,7 @@ impl Asker {
     }
 }
 
-/// What all processes have.
+/// The descriptors of all processes.
 #[derive(Debug, Default)]
 struct All {
     /// The processes that have a socket.
@@ -90,7 +90,7 @@ struct All {
     sockets: BTreeMap<i32, BTreeSet<u64>>,
     /// The other end of a unix socket.
     peers: BTreeMap<u64, u64>,
-    /// The processes with an end of what is waited for.
+    /// The processes with an end of an awaited pipe.
     holders: BTreeSet<i32>,
     /// When what is waited for was made.
     made: Vec<Made>,
@@ -140,8 +140,8 @@ impl All {
     }
 }
 
-/// The clock that the start times of processes are told in. /proc/uptime has only hundredths of it.
-fn since_boot() -> Option<Duration> {
+/// The clock of process start times. /proc/uptime has only hundredths of it.
+pub(super) fn since_boot() -> Option<Duration> {
     ClockId::CLOCK_BOOTTIME.now().ok().map(Duration::from)
 }
 

@@ -1,12 +1,17 @@
 //! Calls that the stop itself interrupts, and how they go on.
 //!
-//! In: threads before they are asked to stop, their registers when they have. Out: registers with which the call goes on, written
-//! into the thread; whether there is a call for which nothing could be done. What is written is the machine's matter ([`Restart`]).
+//! In: threads before lockscope asks them to stop, their registers when they have. Out: registers with which the call
+//! goes on, written into the thread; whether some call could not be repaired. The written values depend on the machine
+//! ([`Restart`]).
 //!
-//! Some machines overwrite an argument of an interrupted call. There each thread is asked for its call before it is interrupted, and
-//! what it says counts only if it has slept in that call until the stop: it was switched out once between, for the stop. Where the
-//! kernel does not see to signals by itself, whoever has got one meanwhile is given back what the stop left, right before it goes on:
-//! its call says EINTR. A signal that comes between that and the detach, within microseconds, does not end the call.
+//! Some machines overwrite an argument of an interrupted call. There lockscope reads each thread's call before it
+//! interrupts the thread. The values count only if the thread has slept in that call until the stop: exactly one switch
+//! happened since, for the stop. Where the kernel does not handle signals by itself, a thread may get a signal
+//! meanwhile. It then gets back the registers of the stop, right before it goes on. Its call then returns EINTR. A
+//! signal that comes between that and the detach, within microseconds, does not end the call.
+//!
+//! The kernel goes on with some calls that have a time limit by another one, restart_syscall. A seccomp filter without that one ends
+//! the process, so threads with a filter make their own call again. A thread without a filter keeps the rest of its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +20,7 @@ use crate::arch::{Architecture, Restart};
 use crate::image::Syscall;
 use crate::sys::{self, RegisterBytes};
 
-/// The call that a thread slept in before it was asked to stop.
+/// The call that a thread slept in before lockscope asked it to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slept {
     call: Syscall,
@@ -39,6 +44,17 @@ impl<'a> Calls<'a> {
         Calls { proc_fs, slept: BTreeMap::new(), repaired: BTreeMap::new(), broken: BTreeSet::new() }
     }
 
+    /// Whether a stop does a thread no harm, as far as that can be known before. A thread with a seccomp filter may not make the call
+    /// restart_syscall, and where a stop does not show that one is due, nobody can prevent it.
+    pub(super) fn may_be_stopped(&self, pid: i32, tid: i32) -> bool {
+        !Architecture::NATIVE.hides_restarts() || !self.has_filter(pid, tid)
+    }
+
+    /// Whether a seccomp filter may refuse calls of a thread; also where the kernel does not say so.
+    fn has_filter(&self, pid: i32, tid: i32) -> bool {
+        proc_fs::status(&self.proc_fs.task(pid, tid)).is_none_or(|status| status.seccomp.unwrap_or(0) != 0)
+    }
+
     /// A thread is about to be interrupted.
     pub(super) fn before_stop(&mut self, pid: i32, tid: i32) {
         if Architecture::NATIVE.needs_call_before() {
@@ -48,7 +64,7 @@ impl<'a> Calls<'a> {
 
     /// The call that a thread sleeps in, where a stop may interrupt it.
     fn slept(&self, pid: i32, tid: i32) -> Option<Slept> {
-        /// A thread may go to sleep, or wake, in the midst of it.
+        /// A thread may go to sleep, or wake, during the read.
         const ATTEMPTS: usize = 3;
         let directory = self.proc_fs.task(pid, tid);
         let switches = || proc_fs::status(&directory)?.switches.map(|(voluntary, _)| voluntary);
@@ -74,6 +90,12 @@ impl<'a> Calls<'a> {
     pub(super) fn at_stop(&mut self, pid: i32, tid: i32, registers: &RegisterBytes, stop: sys::Stop) -> bool {
         let slept = self.slept.remove(&tid);
         let bytes = registers.as_slice();
+        // Also in a group-stop, and whichever signal comes: the kernel treats both results alike, but for the call that follows.
+        if let Some(again) = Architecture::NATIVE.made_again_as_itself(bytes)
+            && self.has_filter(pid, tid)
+        {
+            return sys::set_registers(tid, &again).is_ok();
+        }
         if stop.is_group_stop() || stop.is_exec() || !Architecture::NATIVE.is_interrupted(bytes) {
             return false;
         }

@@ -1,7 +1,7 @@
 //! Reads the kernel's log for errors of GPUs.
 //!
-//! In: nothing. Out: [`DriverError`]s. Who may not read the log, as most users, gets none; nothing is written, and nobody else misses a
-//! message by it (each who opens /dev/kmsg reads all of it: Documentation/ABI/testing/dev-kmsg).
+//! In: nothing. Out: [`DriverError`]s. Most users may not read the log: they get none. Nothing is written. No other
+//! reader misses a message, since each opener of /dev/kmsg reads all of it (Documentation/ABI/testing/dev-kmsg).
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::image::gpu_errors::DriverError;
 use crate::limits::live::{LONGEST_MESSAGE, MOST_GPUS, MOST_MESSAGES};
 
-/// What the driver says of each device, a folder for each place on the machine.
+/// The driver's facts about each device, a folder for each location on the machine.
 const DEVICES: &str = "/proc/driver/nvidia/gpus";
 
 /// All that are in the log.
@@ -26,7 +26,7 @@ pub(super) fn gpu_errors() -> Vec<DriverError> {
         match log.read(&mut record) {
             Ok(0) => break,
             Ok(read) => errors.extend(record.get(..read).and_then(parse)),
-            // What came next was written over meanwhile: the following one is the oldest that is left.
+            // The kernel has overwritten the next message meanwhile: the following one is the oldest that is left.
             Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
             Err(_) => break,
         }

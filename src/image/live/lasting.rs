@@ -1,9 +1,9 @@
 //! Whether a thread stays within a call.
 //!
-//! In: a thread, and where the call returns to. Out: whether it got there since then ([`Stay`]), and how long it has run if not. A thread that
-//! polls looks the same in any two looks, whether in one call or in a thousand; the processor counts how often an instruction is executed
-//! (a breakpoint of the kernel's perf events, which stops nobody). It says nothing of where the thread was when that began:
-//! that says a look which comes later.
+//! In: a thread, and the return address of its call. Out: whether the thread got there since then ([`Stay`]), and how
+//! long it has run if not. A thread that polls looks the same in any two samples, whether in one call or in a thousand.
+//! The processor counts how often an instruction is executed (a breakpoint of the kernel's perf events, which stops no
+//! thread). It does not show where the thread was when the count began: a later sample does.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -35,10 +35,10 @@ impl Lasting {
         Ok(Lasting { event: sys::count_executions(thread, returns_to.0)? })
     }
 
-    /// What has become of the thread by now.
+    /// The thread's behaviour since the counter began.
     pub(crate) fn stay(&mut self) -> Stay {
         let mut words = [[0; 8]; 3];
-        // Of one that could not be counted there is nothing to read.
+        // A thread that could not be counted has nothing to read.
         if self.event.read_exact(words.as_flattened_mut()).is_err() {
             return Stay::Unknown;
         }

@@ -1,9 +1,9 @@
 //! Reads after the release: from the running processes, through the copier, each with a limit in time.
 //!
-//! In: a span of a mapping, and further ones of which only what is in memory is read, too. Out: the pages that can be
-//! read. A page that does not come in time makes its place (a file system,
-//! or a mapping served by userfaultfd) one that is not waited for again: of such a place only what is in memory is read, and
-//! a [`Gap`] names it.
+//! In: a span of a mapping, and further spans, whose pages are read only if they are in memory. Out: the readable
+//! pages. A page that does not come in time marks its source (a file system, or a mapping served by userfaultfd).
+//! lockscope does not wait for that source again. It then reads only the source's pages in memory, and a [`Gap`] names
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use crate::sys::Span;
 
 /// A page that comes from somewhere has come by then, from a disk or over a network.
 pub(super) const LIMIT: Duration = Duration::from_millis(250);
-/// A copier that does not wait but gets no processor is given so many times more.
+/// A copier that does not wait but gets no processor gets this many further periods.
 pub(super) const TIMES_WHEN_BUSY: u32 = 20;
 /// Room of a copier that is started for late reads alone: detailed maps have to fit.
 const PAGES: usize = 16 << 10;
@@ -59,7 +59,7 @@ pub(super) struct Silent {
 }
 
 impl Silent {
-    /// What could not be read because of them.
+    /// The memory that was not readable because of them.
     pub(super) fn gaps(&self) -> Vec<Gap> {
         locked(&self.places).values().cloned().collect()
     }
@@ -70,7 +70,7 @@ impl Silent {
     }
 }
 
-/// The processes of a look, after it.
+/// The processes of a sample, after it.
 #[derive(Debug)]
 pub(super) struct Late {
     proc_fs: ProcFs,
@@ -91,7 +91,7 @@ impl Late {
         locked(&self.copier).take()
     }
 
-    /// A new one with room for so many pages.
+    /// A new one with room for this many pages.
     fn start(&self, pages: usize) -> io::Result<Copier> {
         Copier::start(&self.proc_fs, pages.max(PAGES), &self.tasks, None)
     }
@@ -100,7 +100,7 @@ impl Late {
     fn pages(&self, position: usize, wanted: &[Wanted]) -> Result<Read, SourceError> {
         let needed = wanted.iter().map(|one| one.span.length / copying::PAGE).sum();
         let mut slot = locked(&self.copier);
-        // What it has read before is kept where it lies.
+        // The pages that it has read before stay where they are.
         let mut copier = match slot.take().filter(|copier| copier.room() >= needed) {
             Some(copier) => Ok(copier),
             None => self.start(needed),
@@ -129,12 +129,12 @@ impl Late {
         Ok(read)
     }
 
-    /// Have memory of the process at a position read that is likely to be wanted; whether somebody does.
+    /// Begin to read memory of the process at a position that is likely to be needed. Returns whether a copier does.
     fn begin(&self, position: usize, wanted: &[Wanted]) -> bool {
         locked(&self.copier).as_mut().is_some_and(|copier| copier.begin_ahead(position, wanted))
     }
 
-    /// What came of that.
+    /// The outcome of that read.
     fn begun(&self, position: usize) -> Begun {
         locked(&self.copier).as_mut().map_or(Begun::Left, |copier| copier.read_ahead(position))
     }

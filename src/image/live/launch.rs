@@ -3,7 +3,7 @@
 //! In: a process with its variables. Out: a [`Launch`]. Read after the release; nothing is opened but files of /proc, and what
 //! cannot be read is left out.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -31,7 +31,7 @@ use crate::limits::image::LARGEST_ENVIRONMENT;
 use crate::limits::job::MOST_PROCESSES;
 use crate::limits::live::{MOST_ADDRESSES, MOST_ANCESTORS, MOST_CONNECTIONS};
 
-/// What is known of the network namespaces that were asked: processes of one are told from one answer.
+/// The sockets of the network namespaces read up to now: one answer serves all processes of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
     rows: HashMap<Option<u64>, HashMap<u64, Row>>,
@@ -65,8 +65,8 @@ pub(super) fn read(proc_fs: &ProcFs, process: &ProcessImage) -> Launch {
     Launch { namespaces, inherited_rank, launcher, addresses: addresses(&directory), connections: Vec::new() }
 }
 
-/// The TCP connections that it has now, each once. A process without a socket costs no look at those of the machine, which may
-/// be many.
+/// The TCP connections that it has now, each once. A process without a socket needs no read of the machine's
+/// connections, which may be many.
 pub(super) fn connections(
     proc_fs: &ProcFs,
     process: &ProcessImage,
@@ -116,11 +116,13 @@ fn may_be_rank(process: &ProcessImage) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct Ranked {
     pub(crate) pid: i32,
+    /// Whose it is.
+    pub(crate) user: Option<u32>,
     /// Its place in the job.
     pub(crate) membership: Membership,
     /// It inherited the rank from a process that is the rank.
     pub(crate) inherited: bool,
-    /// Who started the ranks.
+    /// The process that started the ranks.
     pub(crate) launcher: Option<(i32, u64)>,
     /// Slurm's name for the job around it.
     pub(crate) slurm_job: Option<String>,
@@ -145,12 +147,13 @@ pub(crate) fn ranks() -> Vec<Ranked> {
         let membership = launcher::membership(&variables)?;
         let stat = proc_fs::stat(&directory).filter(|stat| !stat.is_dead())?;
         let (inherited, launcher) = ancestry(&proc_fs, pid, &variables);
-        // What only starts the rank is not it.
+        // A wrapper that only starts the rank is not the launcher.
         if launcher::is_wrapper(&proc_fs::name(&directory).unwrap_or_default()) {
             wrappers.insert(pid);
         }
+        let user = proc_fs::status(&directory).and_then(|status| status.effective_uid);
         let slurm_job = variables.into_iter().find(|(name, _)| name == "SLURM_JOB_ID").map(|(_, value)| value);
-        Some((stat.parent, Ranked { pid, membership, inherited, launcher, slurm_job }))
+        Some((stat.parent, Ranked { pid, user, membership, inherited, launcher, slurm_job }))
     };
     let found: Vec<(i32, Ranked)> = others(&proc_fs).filter_map(rank).collect();
     let parents: BTreeSet<i32> = found.iter().map(|(parent, _)| *parent).collect();
@@ -158,7 +161,7 @@ pub(crate) fn ranks() -> Vec<Ranked> {
     ranks.filter(|rank| !(wrappers.contains(&rank.pid) && parents.contains(&rank.pid))).collect()
 }
 
-/// Who has started lockscope, and who these.
+/// The process that started lockscope, and its ancestors.
 pub(crate) fn ancestors() -> BTreeSet<i32> {
     i32::try_from(std::process::id()).map(|own| above(&ProcFs::new("/proc"), own).collect()).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use super::proc_fs::ProcFs;
 use crate::image::descriptors::FileLock;
 
-/// The locks as they were at some moment of a look.
+/// The locks as they were at some moment of a sample.
 #[derive(Debug)]
 pub(super) struct LockedFiles {
     proc_fs: ProcFs,
@@ -27,7 +27,7 @@ impl LockedFiles {
         LockedFiles { proc_fs: proc_fs.clone(), reader: needed.then(begin).flatten() }
     }
 
-    /// What was begun with, or else read now.
+    /// The result of the read that has begun, or else of a read now.
     pub(super) fn take(&mut self) -> Vec<FileLock> {
         self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_else(|| self.now())
     }

@@ -13,16 +13,16 @@ use crate::image::{Addr, Fault, Mapping, Memory, Scatter};
 use crate::limits::live::{MOST_ALIKE, MOST_EXPECTED};
 use crate::sys::Span;
 
-/// What memory is kept by: a part of a page where the kernel has larger ones.
+/// The unit of stored memory: a part of a page where the kernel has larger ones.
 pub(super) const PAGE: u64 = super::copying::PAGE as u64;
-/// Reads after the release ask for blocks of this size, wherever their pages have to come from.
+/// Reads after the release request blocks of this size, wherever their pages have to come from.
 const BLOCK: u64 = 16 * 1024;
-/// The first of them in a mapping takes with it what of so much around it is in memory: to ask again takes longer.
+/// The first of them in a mapping also reads the pages in memory within this distance: another request takes longer.
 const NEIGHBOURS: u64 = 64 * 1024;
 /// Each further one in the same mapping takes twice as much along, up to this.
 const FAR_NEIGHBOURS: u64 = 1024 * 1024;
-/// Of mappings up to this size all that are alike are read together: each thread of Python has one (from 3.11 on the chunk of
-/// its stack of frames), and who asks for one asks for all.
+/// Equal mappings up to this size are read together. Each thread of Python has one (from 3.11 on the chunk of its stack
+/// of frames), and a reader of one reads them all.
 const SMALL: u64 = 64 * 1024;
 
 /// Why a source gave no bytes.
@@ -39,18 +39,18 @@ pub(super) trait Source: Send + Sync + std::fmt::Debug {
     /// The pages of a span of a mapping that can be read, and with them what is in memory of further spans.
     fn read(&self, mapping: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError>;
 
-    /// Have somebody read what is in memory of spans that are likely to be wanted; whether somebody does.
+    /// Begin to read the pages in memory of spans that are likely to be needed. Returns whether a copier does.
     fn begin(&self, _spans: &[Span]) -> bool {
         false
     }
 
-    /// What has come of that since it was last asked for.
+    /// The outcome since the last call.
     fn begun(&self) -> Begun {
         Begun::Left
     }
 }
 
-/// What comes of memory that somebody reads ahead.
+/// The outcome of a read ahead.
 #[derive(Debug)]
 pub(super) enum Begun {
     /// Some pages, and there will be more.
@@ -70,7 +70,7 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Of ranges by their first address.
+    /// From ranges by their first address.
     pub(super) fn new(ranges: Ranges) -> Copied {
         Copied { ranges: ranges.into_iter().collect(), last: AtomicUsize::new(0) }
     }
@@ -144,31 +144,32 @@ pub(super) type Ranges = BTreeMap<u64, Kept>;
 /// A page that was read after the release.
 #[derive(Debug, Clone, Copy)]
 struct LatePage {
-    /// Of the ranges that were read.
+    /// Its range among those that were read.
     range: usize,
     offset: usize,
-    /// Whether it may have changed since the stop; `None` where it was only read with its neighbours, and never asked for.
+    /// Whether it may have changed since the stop; `None` where it was only read with its neighbours, and never
+    /// requested.
     changeable: Option<bool>,
 }
 
-/// What was read after the release.
+/// The memory read after the release.
 #[derive(Debug, Default)]
 struct LatePages {
     ranges: Vec<Kept>,
-    /// By their address, without those that were copied; none where there is none to be had.
+    /// By their address, without the copied ones; `None` for a page that is not readable.
     pages: HashMap<u64, Option<LatePage>, Scatter>,
     /// How much was last taken along in a mapping, by its start.
     neighbours: HashMap<u64, u64>,
-    /// The first mapping that was not looked at yet of those that are read together, by their size.
+    /// The first unread mapping among those that are read together, by their size.
     alike: HashMap<u64, usize>,
-    /// The size of those that are read ahead.
+    /// The size of the mappings that are read ahead.
     begun: Option<u64>,
     /// The page of the last answer: what is read next mostly lies there, too.
     last: Option<(u64, LatePage)>,
 }
 
 impl LatePages {
-    /// Keep ranges, but no page of those copied; of a page that was read before the first reading counts.
+    /// Keep ranges, but no copied page. For a page that was read before, the first reading counts.
     fn add(&mut self, ranges: Ranges, copied: &Copied) {
         for (start, kept) in ranges {
             for offset in (0..kept.len()).step_by(PAGE as usize) {
@@ -243,7 +244,7 @@ impl LiveMemory {
         if is_readable(mapping) { Ok(mapping) } else { Err(Fault::Denied(Addr(address))) }
     }
 
-    /// What was copied, or else is read from the running process; that at most to the end of the page of `address`.
+    /// Read from the copies, or else from the running process, then at most to the end of the page of `address`.
     fn read_any(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let page = address & !(PAGE - 1);
         let mut late = locked(&self.late);
@@ -270,7 +271,7 @@ impl LiveMemory {
         late.read(known, address - page, buffer).ok_or(Fault::Denied(Addr(address)))
     }
 
-    /// Read the block with `address` from the running process, and what is likely to be asked for next.
+    /// Read the block with `address` from the running process, and the memory that a reader probably needs next.
     fn read_block(&self, address: u64, late: &mut LatePages) -> Result<(), Fault> {
         let mapping = self.mapping(address)?;
         let block = part_of(mapping, address, BLOCK);
@@ -295,7 +296,8 @@ impl LiveMemory {
         Ok(())
     }
 
-    /// Have those mappings read that are likely to be asked for: small ones of one size of which each of so many threads has one.
+    /// Begin to read the mappings that a reader probably needs: small ones of one size, at least one for each of
+    /// `threads` threads.
     pub(super) fn expect(&self, threads: usize) {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         for mapping in self.mappings.iter().filter(|mapping| is_small(mapping)) {
@@ -311,7 +313,7 @@ impl LiveMemory {
         }
     }
 
-    /// Take what has come of what is read ahead, until the page of an address is among it.
+    /// Take the pages that were read ahead, until the page of an address is among them.
     fn take_begun(&self, address: u64, late: &mut LatePages) {
         let Some(size) = late.begun else { return };
         let page = address & !(PAGE - 1);
@@ -334,7 +336,8 @@ impl LiveMemory {
         }
     }
 
-    /// Add what is not known of small mappings of a size: of the next so many, where there are thousands.
+    /// Add the unread parts of small mappings of a size. Where there are thousands, add at most the next `most`
+    /// mappings.
     fn add_alike(&self, size: u64, most: usize, block: Span, late: &mut LatePages, runs: &mut Vec<Span>) {
         let mut next = late.alike.get(&size).copied().unwrap_or(0);
         for _ in 0..most {
@@ -351,7 +354,7 @@ impl LiveMemory {
         late.alike.insert(size, next);
     }
 
-    /// Add the runs of pages of a span of which nothing is known yet, but for those of `block`.
+    /// Add the unread runs of pages of a span, except those of `block`.
     fn add_unknown(&self, span: Span, block: Span, late: &LatePages, runs: &mut Vec<Span>) {
         let is_of_block = |page: u64| page.wrapping_sub(block.start) < block.length as u64;
         let is_known = |page: u64| late.pages.contains_key(&page) || self.copied.holds(page);
@@ -553,7 +556,7 @@ mod tests {
 
     #[test]
     fn more_is_taken_along_each_time() {
-        /// Has every page, and notes how many were asked for.
+        /// Has every page, and notes the number of pages in each request.
         #[derive(Debug, Default)]
         struct Whole(Mutex<Vec<usize>>);
         impl Source for Whole {
@@ -569,7 +572,7 @@ mod tests {
         for page in (0x100_0000..0x180_0000).step_by(PAGE as usize) {
             assert_eq!(memory.u8(Addr(page)), Ok(1));
         }
-        // Nothing is asked for twice.
+        // No page is requested twice.
         assert_eq!(*locked(&source.0), [16, 16, 32, 64, 128, 256, 256, 256, 256, 256, 256, 256]);
     }
 

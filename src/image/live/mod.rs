@@ -4,13 +4,18 @@
 //! text is for the user. All threads of all processes stand still together for at most the pause limit, and go on
 //! before this returns; nothing here unwinds or decodes.
 //!
-//! Order of a look: what a stop would change is read first (`facts`, `sleeps`, by several threads of lockscope's where there is much of it,
-//! `at_once`, `wait_channels`; `locked_files` beside them), then threads that sleep
-//! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
-//! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
-//! lockscope itself but by a process of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
-//! (`late`, `memory`, of thousands of threads `ahead`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
-//! its own lets it go on (`resumer`).
+//! The order of a sample:
+//! 1. Read everything that a stop would change (`facts`, `sleeps`, `at_once`, `wait_channels`). Several threads of
+//!    lockscope's do that where there is much of it. `locked_files` runs beside them.
+//! 2. Read the threads that sleep (`asleep`).
+//! 3. Stop the others (`rounds`, `stop`) and copy memory under the stop (`taking`, `plan`, `copier`).
+//! 4. Check that the sleepers slept on (`unstopped`).
+//! 5. Release the threads, and put the image together (`thread_images`).
+//!
+//! A separate process reads memory (`copier`, `copying`), never lockscope itself: a page that does not come may block
+//! that process for ever. A read after the release (`late`, `memory`, for thousands of threads `ahead`) has a time
+//! limit for each page. If lockscope itself is stopped during the sample, another process of its own lets it continue
+//! (`resumer`).
 
 mod ahead;
 mod answering;
@@ -37,6 +42,7 @@ mod launch;
 mod locked_files;
 mod memory;
 mod nccl_ras;
+mod offspring;
 mod open;
 mod plan;
 mod proc_fs;
@@ -90,22 +96,23 @@ use taking::{Inputs, TakenOfAll, pages_needed};
 use target::Target;
 use thread_images::{broken_calls, missing_registers, parent_threads, remember_calls, thread_image};
 
+use super::descriptors::DeadChild;
 use super::gpu::uses_cuda;
 use super::{Addr, Gap, Image, Launch, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
 use crate::arch::Architecture;
 use crate::in_parts;
 use crate::limits;
-use crate::limits::image::MOST_FOLLOWED;
+use crate::limits::image::{MOST_FOLLOWED, MOST_OFFSPRING};
 use crate::sys;
 
-/// What to look at, and how.
+/// The processes to sample, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// The processes, in lockscope's own PID namespace.
     pub pids: Vec<i32>,
-    /// Look at all their descendants too.
+    /// Sample all their descendants, too.
     pub tree: bool,
-    /// They were found, and not named by somebody: one that cannot be looked at is left out.
+    /// lockscope found these processes, the user did not name them: a process that cannot be sampled is left out.
     pub found: bool,
     /// Longest time that the target may stand still.
     pub max_pause: Option<Duration>,
@@ -128,15 +135,15 @@ impl Default for Options {
     }
 }
 
-/// How often a look starts again when a process replaces its program meanwhile.
+/// How often a sample starts again when a process replaces its program meanwhile.
 const EXEC_ATTEMPTS: u32 = 10;
 /// How often a refusal that may be a passing one is tried again.
 const REFUSALS: u32 = 5;
-/// How often the end of another look at the same process is waited for.
+/// How often lockscope waits for the end of another sample of the same process.
 const OTHER_LOOKS: u32 = 5;
-/// What an analysis takes at least for each thread that it looks at.
+/// The least memory that an analysis takes for each thread of the sample.
 const HEAP_OF_A_THREAD: usize = 16 << 10;
-/// Of more threads two copiers copy at a time, where there are two processors.
+/// For more threads, two copiers work at a time, where there are two processors.
 const OF_ONE_COPIER: usize = 1000;
 /// Pages that the copier of the first look has room for beside those of the threads: for what is read later. Memory is taken only for what
 /// is copied.
@@ -144,19 +151,21 @@ const USUAL_PAGES: usize = 64 << 10;
 /// For asking late threads again, of all looks together.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What reads the sleeping threads of these, where not all are stopped.
+/// A reader for the sleeping threads of these, where not all are stopped.
 fn sleep_reader(proc_fs: &ProcFs, stopping: Stopping, targets: &[Target]) -> Option<Arc<Mutex<SleepReader>>> {
     let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
     (stopping != Stopping::Always).then(|| Arc::new(Mutex::new(SleepReader::new(proc_fs, &pids))))
 }
 
-/// Running processes that can be looked at several times.
+/// Running processes that lockscope can sample several times.
 #[derive(Debug)]
 pub(crate) struct LiveTarget {
     proc_fs: ProcFs,
     max_pause: Option<Duration>,
     targets: Vec<Target>,
     gaps: Vec<Gap>,
+    /// Processes that the samples go on without: each is tried once.
+    left_out: BTreeSet<i32>,
     released: Option<Instant>,
     /// The system calls of the looks before, by thread.
     calls: HashMap<i32, Syscall>,
@@ -167,20 +176,20 @@ pub(crate) struct LiveTarget {
     sleepers: Option<Arc<Mutex<SleepReader>>>,
     /// Those that the last look left asleep.
     asleep: Reading,
-    /// Threads whose registers only a stop tells.
+    /// Threads whose registers only a stop shows.
     lacking: BTreeSet<i32>,
-    /// What is left of the time to ask late threads again.
+    /// The rest of the time for retries of late threads.
     patience: Duration,
-    /// Lets lockscope go on where it is stopped itself; none where nothing may be stopped, or /proc does not tell.
+    /// Lets lockscope go on where it is stopped itself; none where nothing may be stopped, or /proc does not show it.
     resumer: Option<Resumer>,
     /// One that waits for the first look.
     copier: Option<Copier>,
-    /// What is still read of the last look.
+    /// The reader of the last sample that still works.
     late: Option<Arc<Late>>,
 }
 
 impl LiveTarget {
-    /// Check that the processes can be looked at, and take the first sample of their CPU time. Nothing is stopped.
+    /// Check that the processes can be sampled, and take the first sample of their CPU time. Nothing is stopped.
     ///
     /// A process that is gone is an error if it is the only one, and a gap otherwise.
     pub(crate) fn open(options: Options) -> Result<LiveTarget, AttachError> {
@@ -238,6 +247,7 @@ impl LiveTarget {
             max_pause: options.max_pause,
             targets,
             gaps,
+            left_out: BTreeSet::new(),
             released: None,
             calls: HashMap::new(),
             stopping: options.stopping,
@@ -249,11 +259,42 @@ impl LiveTarget {
         })
     }
 
-    /// Look at the descendants too that this leads to; whether there are such. One that cannot be looked at is a gap.
+    /// Also sample the descendants that this leads to. Returns whether there are any. A descendant that cannot be
+    /// sampled is a gap.
     pub(crate) fn follow(&mut self, awaited: &BTreeSet<Awaited>) -> bool {
-        let captured: BTreeSet<i32> = self.targets.iter().map(|target| target.pid).collect();
+        let captured = self.captured();
+        let more = awaited::resolve(&self.proc_fs, &captured, awaited);
+        self.take_in(more)
+    }
+
+    /// Look at the descendants too that sleep, in the same session; whether there are such.
+    pub(crate) fn follow_asleep(&mut self) -> bool {
+        let captured = self.captured();
+        let mut more = offspring::asleep(&self.proc_fs, &captured).of_session;
+        // The rest is counted as passed over.
+        more.truncate(MOST_OFFSPRING.saturating_sub(self.targets.len()));
+        self.take_in(more)
+    }
+
+    /// The children of these that have died.
+    pub(crate) fn dead_children(&self) -> Vec<DeadChild> {
+        offspring::dead(&self.proc_fs, &self.captured())
+    }
+
+    /// How many descendants sleep that are not looked at.
+    pub(crate) fn passed_over(&self) -> usize {
+        let offspring::Asleep { of_session, of_others } = offspring::asleep(&self.proc_fs, &self.captured());
+        of_session.len() + of_others.len()
+    }
+
+    fn captured(&self) -> BTreeSet<i32> {
+        self.targets.iter().map(|target| target.pid).chain(self.left_out.iter().copied()).collect()
+    }
+
+    /// Look at these too; whether there are such.
+    fn take_in(&mut self, more: Vec<i32>) -> bool {
         let before = self.targets.len();
-        for pid in awaited::resolve(&self.proc_fs, &captured, awaited) {
+        for pid in more {
             match Target::open(&self.proc_fs, pid, true) {
                 Ok(_) if self.targets.len() >= MOST_FOLLOWED => {
                     let met =
@@ -262,13 +303,7 @@ impl LiveTarget {
                     break;
                 }
                 Ok(target) => self.targets.push(target),
-                // It is asked for again with each look.
-                Err(error) => {
-                    let gap = process_gap(pid, &error);
-                    if !self.gaps.contains(&gap) {
-                        self.gaps.push(gap);
-                    }
-                }
+                Err(error) => self.leave_out(pid, &error),
             }
         }
         let followed: Vec<i32> = self.targets.iter().skip(before).map(|target| target.pid).collect();
@@ -306,7 +341,7 @@ impl LiveTarget {
                     if executed == EXEC_ATTEMPTS {
                         return Err(AttachError::KeepsExecuting { pid, attempts: EXEC_ATTEMPTS });
                     }
-                    // What was wanted of the old program is nothing to the new one.
+                    // The memory that the old program's analysis needed is meaningless in the new one.
                     self.targets.iter_mut().filter(|target| target.pid == pid).for_each(|t| t.wanted.clear());
                 }
                 // A thread that is just ending is refused with the same error as one that may not be traced, and an
@@ -336,8 +371,8 @@ impl LiveTarget {
         self.targets.iter().filter_map(|target| target.memory.as_ref()).map(|memory| memory.late_pages().len()).sum()
     }
 
-    /// Stop these threads from now on, though they sleep: registers of theirs are needed that only a stop tells. Whether that will
-    /// tell more.
+    /// Stop these threads from now on, though they sleep: analysis needs registers of theirs that only a stop shows.
+    /// Returns whether that will show more.
     pub(crate) fn stop(&mut self, threads: BTreeSet<i32>) -> bool {
         let known = self.lacking.len();
         self.lacking.extend(threads);
@@ -346,7 +381,7 @@ impl LiveTarget {
 
     /// Whether these threads have slept on since before the last look, and these words of these processes are what it read.
     pub(crate) fn has_rested(&self, threads: &BTreeSet<i32>, words: &BTreeMap<i32, BTreeSet<Addr>>) -> bool {
-        /// Of a lock's fields all that says who has it.
+        /// The part of a lock's fields that identifies its owner.
         const FIELDS: usize = 64;
         let memory = |pid: i32| self.targets.iter().find(|target| target.pid == pid)?.memory.as_ref();
         let is_same = |(pid, words): (&i32, &BTreeSet<Addr>)| {
@@ -371,7 +406,7 @@ impl LiveTarget {
         self.late_reads() == 0
     }
 
-    /// What analysis could not read after the release of this look and those before, and why.
+    /// The memory that analysis could not read after the release of this sample and earlier ones, and why.
     pub(crate) fn late_gaps(&self) -> Vec<Gap> {
         self.silent.gaps()
     }
@@ -423,8 +458,8 @@ impl LiveTarget {
         Ok(self.with_samples(all))
     }
 
-    /// Ask of each process once whether another has stopped it, or will: it is left out, or has been let go meanwhile, and is to be
-    /// read again. Whether there were such.
+    /// Check once for each process whether another has stopped it, or will. A traced process is left out; one that was
+    /// released meanwhile must be read again. Returns whether there were any.
     fn had_tracers(&mut self, facts: &[ProcessFacts]) -> Result<bool, AttachError> {
         let mut traced = Vec::new();
         for target in self.targets.iter_mut().filter(|target| !target.is_asked_for_tracer) {
@@ -467,9 +502,21 @@ impl LiveTarget {
         if self.targets.len() <= 1 || !(is_found || is_gone(&error)) {
             return Err(error);
         }
-        self.gaps.push(process_gap(pid, &error));
-        self.targets.retain(|target| target.pid != pid);
+        self.leave_out(pid, &error);
         Ok(())
+    }
+
+    /// Take no further sample of a process, for this reason.
+    fn leave_out(&mut self, pid: i32, error: &AttachError) {
+        self.left_out.insert(pid);
+        self.targets.retain(|target| target.pid != pid);
+        self.gaps.push(match error {
+            AttachError::AlreadyTraced { tracer, name, .. } if self.targets.iter().any(|one| one.pid == *tracer) => Gap::new(
+                format!("process {pid}"),
+                format!("it is traced by {name} ({tracer}), which is captured: only that process lets it go on after a stop"),
+            ),
+            error => process_gap(pid, error),
+        });
     }
 
     /// Why the kernel refused to let a process be seized.
@@ -515,7 +562,7 @@ impl LiveTarget {
         self.released = seen.released.or(self.released);
         match Arc::try_unwrap(inputs) {
             Ok(inputs) => Ok(Ok((inputs.facts, seen))),
-            // The tracer has told its outcome after the work, which had the other reference.
+            // The tracer has reported its outcome after the work, which had the other reference.
             Err(_) => Ok(Err(StopError::Tracer(io::Error::other("the tracer thread failed")))),
         }
     }
@@ -541,6 +588,7 @@ impl LiveTarget {
                 "lockscope could not have the memory to copy it to; it is read after the release",
             ));
         }
+        let disk = Arc::default();
         let parts = facts.into_iter().zip(&outcomes).zip(all_taken).enumerate();
         for (position, ((facts, outcomes), mut taken)) in parts {
             let pid = facts.pid;
@@ -562,7 +610,7 @@ impl LiveTarget {
                 ));
             }
             image.gaps.extend(missing_registers(pid, &threads));
-            // Where threads may be stopped, those of which more is needed will be.
+            // Where threads may be stopped, a sample will stop those that need more detail.
             let is_by_files = |thread: &ThreadImage| thread.source == RegisterSource::KernelFiles;
             if let Some(why) = (self.stopping == Stopping::Never && threads.iter().any(is_by_files))
                 .then(|| locked(self.sleepers.as_ref()?).unavailable().cloned())
@@ -590,7 +638,7 @@ impl LiveTarget {
                 target.memory = Some(Arc::clone(&memory));
             }
             for thread in &mut threads {
-                // Where its code cannot be read, it is in no call that could be told.
+                // Without its code, no system call can be recognised.
                 thread.registers = thread.registers.map(|one| one.settled(thread.ns_tid, &*memory).unwrap_or(one));
             }
             image.gaps.extend(broken_calls(pid, &threads, &broken));
@@ -602,12 +650,13 @@ impl LiveTarget {
                 ns_pid: facts.namespace_pid,
                 parent: facts.parent,
                 parent_threads,
+                shares_memory_of: facts.parent.filter(|parent| sys::have_same_memory(pid, *parent) == Some(true)),
                 exe: facts.program,
                 cmdline: facts.command_line,
                 threads,
                 mappings,
                 memory,
-                files: Arc::new(LiveFiles::new(self.proc_fs.process(facts.living_thread))),
+                files: Arc::new(LiveFiles::new(self.proc_fs.process(facts.living_thread), Arc::clone(&disk))),
                 tracer: None,
                 auxiliary: facts.auxiliary,
                 descriptors: Vec::new(),
@@ -634,10 +683,11 @@ impl LiveTarget {
     }
 }
 
-/// Whether lockscope may look at a process, found out without touching it; one that is gone may be.
+/// Whether lockscope may sample a process, found out without touching it; one that is gone may be sampled.
 pub(crate) fn may_attach(pid: i32) -> Result<(), AttachError> {
     let proc_fs = ProcFs::new("/proc");
-    // Whoever may read the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself.
+    // A process that may read the memory may also trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids
+    // ptrace itself.
     let denied = open::may_read(&proc_fs, pid).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
     if !denied && !denial::is_filtered() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Asks NCCL's RAS, which answers while all ranks hang, who has launched which operation.
+//! Queries NCCL's RAS, which answers while all ranks hang, for the ranks that launched each operation.
 //!
-//! In: the processes of a look, which run again. Out: [`Heard`], within a time limit. Only a listener is asked that belongs to the user of
-//! a process that has NCCL, in that process's own network namespace, and an answer counts only if it speaks of the process. It is asked
-//! twice: what has moved meanwhile is left out. That is NCCL's own interface for people, and changes nothing
-//! (docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html).
+//! In: the sampled processes, which run again. Out: [`Heard`], within a time limit. lockscope queries a listener only
+//! if it belongs to the user of a process that has NCCL, in that process's own network namespace. An answer counts only
+//! if it mentions the process. There are two queries: ranks that moved in between are left out. The interface is NCCL's
+//! own for people, and changes nothing (docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,12 +26,12 @@ use crate::nccl_ras::Answer;
 const DEFAULT: &str = "127.0.0.1:28028";
 /// Since NCCL 2.28; without the second line the answer is a text for people.
 const QUESTION: &[u8] = b"CLIENT PROTOCOL 2\nSET FORMAT json\nVERBOSE STATUS\n";
-/// Measured: under 1 ms for 2 ranks. It asks all machines, and waits for those that are out of reach.
+/// Measured: under 1 ms for 2 ranks. It queries all machines, and waits for those that are out of reach.
 const LIMIT: Duration = Duration::from_millis(1000);
 /// Between two questions: longer than most steps of a training take to launch.
 const BETWEEN: Duration = Duration::from_millis(250);
 
-/// A listener, and the processes of the look that it should know.
+/// A listener, and the processes of the sample that it should know.
 #[derive(Debug)]
 struct Listener {
     address: SocketAddr,
@@ -40,7 +40,7 @@ struct Listener {
     processes: Vec<(i32, i32)>,
 }
 
-/// Ask all that listen; what they have said, and which gave no answer.
+/// Query all listeners. Returns their answers, and a gap for each without an answer.
 pub(super) fn ask(image: &Image) -> (Vec<Heard>, Vec<Gap>) {
     let listeners = listeners(image);
     if listeners.is_empty() {

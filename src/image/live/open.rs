@@ -1,4 +1,4 @@
-//! Whether a process can be looked at, asked before anything is done to it.
+//! Whether lockscope can sample a process, checked before it does anything to the process.
 //!
 //! In: ids. Out: nothing, or the [`AttachError`] to show. Nothing is stopped, and nothing of the process is changed.
 
@@ -12,12 +12,13 @@ use nix::errno::Errno;
 use super::EXEC_ATTEMPTS;
 use super::denial::{DenialFacts, explain_denied};
 use super::error::AttachError;
+use super::files;
 use super::proc_fs::{self, ProcFs, Stat};
 use crate::arch::Architecture;
 use crate::sys::{Span, read_spans};
 
-/// Refuse what cannot be looked at; the stat of what can. Whether it has a tracer is not asked here: that takes a file of each
-/// thread, which is read with the other facts.
+/// Refuse a process that cannot be sampled; otherwise return its stat. A tracer is not checked here: that takes a file
+/// of each thread, which is read with the other facts.
 pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<Stat, AttachError> {
     if u32::try_from(pid) == Ok(std::process::id()) {
         return Err(AttachError::OwnProcess { pid });
@@ -50,8 +51,8 @@ pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<Stat, AttachError> {
     Ok(stat)
 }
 
-/// Whether the memory of a thread's process may be read, which takes the permission of ptrace and has no effect. Opening the
-/// file takes more: whoever has CAP_SYS_PTRACE alone may not pass by the permissions of another user's file.
+/// Whether the memory of a thread's process may be read, which takes the permission of ptrace and has no effect.
+/// Opening the file takes more: CAP_SYS_PTRACE alone does not overrule the permissions of another user's file.
 pub(super) fn may_read(proc_fs: &ProcFs, living: i32) -> io::Result<()> {
     match read_spans(living, &[Span { start: 0, length: 1 }], &mut [0]) {
         Ok(_) | Err(Errno::EFAULT) => Ok(()),
@@ -71,9 +72,9 @@ pub(super) fn traced(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
     Some(AttachError::AlreadyTraced { pid, tracer, name })
 }
 
-/// The same once another lockscope, which looks at this process for a moment, has let it go.
+/// The same once another lockscope, which samples this process for a moment, has released it.
 pub(super) fn traced_for_long(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
-    /// Longer than a look stops its target, unless told to.
+    /// Longer than a sample stops its target by default.
     const PATIENCE: Duration = Duration::from_secs(2);
     const NAP: Duration = Duration::from_millis(2);
     let own = i32::try_from(std::process::id()).unwrap_or(0);
@@ -104,6 +105,9 @@ fn check_program(proc_fs: &ProcFs, pid: i32, living: i32) -> Result<(), AttachEr
     const ELF_CLASS_64: u8 = 2;
     let directory = proc_fs.process(living);
     let mut header = [0; 20];
+    if !files::program_answers(&directory) {
+        return Ok(());
+    }
     let read = File::open(directory.join("exe")).and_then(|mut file| file.read_exact(&mut header));
     if read.is_err() || !header.starts_with(b"\x7fELF") {
         // A program that cannot be read says nothing against it.

@@ -1,5 +1,5 @@
-//! What is copied under the stop: stacks, what registers and system call arguments point at, and the pages that an
-//! earlier look asked for.
+//! The memory to copy under the stop: stacks, targets of registers and system call arguments, and pages that an earlier
+//! sample needed.
 //!
 //! In: registers, the map, wanted pages. Out: spans of pages, clipped to memory that can change. It reads nothing.
 
@@ -14,14 +14,15 @@ use crate::sys::Span;
 const BELOW_STACK_POINTER: u64 = 256;
 const FEW_THREADS: usize = 32;
 
-/// Most pages that may be wanted of so many threads: their stacks, thread descriptors, and what registers and arguments point at.
+/// The most pages that this many threads may need: their stacks, thread descriptors, and targets of registers and
+/// arguments.
 pub(super) fn most_pages(threads: usize) -> usize {
     const BESIDE_THE_STACK: usize = 2 * 15;
     let stack = if threads <= FEW_THREADS { STACK_OF_FEW } else { STACK_OF_MANY };
     threads.saturating_mul((stack / PAGE) as usize + BESIDE_THE_STACK)
 }
 
-/// The spans for the threads of a process, of which `blocked` did not stop but told their system call.
+/// The spans for the threads of a process. `blocked` has the system calls of the threads that were not stopped.
 pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &[Syscall]) -> Vec<Span> {
     let count = stopped.len() + blocked.len();
     let stack = if count <= FEW_THREADS { STACK_OF_FEW } else { STACK_OF_MANY };

@@ -1,4 +1,4 @@
-//! What /proc says of processes and threads, as plain values.
+//! The content of /proc about processes and threads, as plain values.
 //!
 //! In: a proc root (injectable, so that tests need no live process) and ids. Out: parsed values; a file that is
 //! missing, unreadable or in an unknown form is `None`. Nothing here attaches, reads memory or decides anything.
@@ -7,7 +7,7 @@
 //! such as `/SYSVx` out of bounds and refuses paths that are not UTF-8, the second refuses a file that lacks any of
 //! some thirty fields, as sandboxes' files do.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::io::{self, Read};
@@ -69,6 +69,10 @@ pub(super) struct Stat {
     pub(super) processor: Option<i32>,
     /// Where its arguments and its environment begin; zero for who may not know.
     pub(super) program: (u64, u64),
+    /// Its session.
+    pub(super) session: i32,
+    /// Its exit status as `waitpid` reports it; `None` for who may not know.
+    pub(super) exit_code: Option<i32>,
 }
 
 impl Stat {
@@ -137,16 +141,18 @@ impl ProcFs {
 
     /// Direct children of a process.
     pub(super) fn children(&self, pid: i32) -> Vec<i32> {
-        let lists: Vec<String> = self
-            .threads(pid)
-            .unwrap_or_default()
+        /// With more threads it is cheaper to ask all processes for their parent: there is a file for each thread.
+        const MANY_THREADS: usize = 512;
+        let threads = self.threads(pid).unwrap_or_default();
+        let asked = if threads.len() > MANY_THREADS { Vec::new() } else { threads };
+        let lists: Vec<String> = asked
             .into_iter()
             .filter_map(|tid| std::fs::read_to_string(self.task(pid, tid).join("children")).ok())
             .collect();
         if !lists.is_empty() {
             return lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect();
         }
-        // A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent.
+        // A kernel without CONFIG_PROC_CHILDREN: read the parent of every process.
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -166,8 +172,8 @@ impl ProcFs {
     }
 }
 
-/// A file that the kernel writes at one go. The standard library asks seven times of a file that says it has no length; a look at
-/// 10,000 threads reads 80,000 of them.
+/// A file that the kernel writes in one read. The standard library reads seven times for a file that reports no length,
+/// and a sample of 10,000 threads reads 80,000 of them.
 fn at_one_go(path: &Path) -> io::Result<Vec<u8>> {
     const USUAL: usize = 4096;
     let mut file = std::fs::File::open(path)?;
@@ -200,7 +206,7 @@ pub(super) fn beginning(path: &Path, most: u64) -> (Vec<u8>, bool) {
     let read = std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
     let whole = bytes.len() as u64 <= most;
     bytes.truncate(most as usize);
-    // What came before an error is what there is.
+    // The bytes before an error are the result.
     let _ = read;
     (bytes, whole)
 }
@@ -368,6 +374,8 @@ pub(super) fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         threads: usize::try_from(stat.num_threads).unwrap_or(0),
         processor: stat.processor,
         program: (stat.arg_start.unwrap_or(0), stat.env_start.unwrap_or(0)),
+        session: stat.session,
+        exit_code: stat.exit_code,
     })
 }
 
@@ -424,10 +432,11 @@ pub(super) fn parse_syscall(text: &str) -> Option<Syscall> {
     Some(Syscall { number, arguments, result: 0, sp: Addr(word()?), pc: Addr(word()?) })
 }
 
-/// Parse `se.exec_start` out of `sched`.
+/// Parse `se.exec_start` out of `sched`. The kernel zeroes it when a thread moves to another processor, also while
+/// the thread sleeps: zero is no time.
 pub(super) fn parse_last_ran(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
-    line.split_once(':')?.1.trim().parse().ok()
+    line.split_once(':')?.1.trim().parse().ok().filter(|ran| *ran > 0.0)
 }
 
 /// Parse the switches and `se.exec_start` out of `sched`, which has milliseconds with six places.
@@ -437,11 +446,16 @@ pub(super) fn parse_schedule(text: &str) -> Option<Schedule> {
         match key.trim_end() {
             "nr_voluntary_switches" => voluntary = value.trim().parse().ok(),
             "nr_involuntary_switches" => involuntary = value.trim().parse().ok(),
-            "se.exec_start" => ran = value.trim().replace('.', "").parse().ok(),
+            "se.exec_start" => ran = value.trim().replace('.', "").parse().ok().filter(|ran| *ran != 0),
             _ => {}
         }
     }
     Some(Schedule { switches: voluntary.zip(involuntary)?, ran })
+}
+
+/// Milliseconds of a time that /proc states in ticks of the clock.
+pub(super) fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)
 }
 
 #[cfg(test)]
@@ -517,6 +531,7 @@ mod tests {
     fn last_ran_and_command_line() {
         assert_eq!(parse_last_ran("x (1)\n---\nse.exec_start   :   12.5\n"), Some(12.5));
         assert_eq!(parse_last_ran("se.exec_start"), None);
+        assert_eq!(parse_last_ran("se.exec_start   :   0.000000"), None);
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
         let words = ["a", "", "b c"].map(str::to_owned).to_vec();

@@ -1,9 +1,9 @@
 //! An exec that waits for the tracer, which waits for that exec.
 //!
-//! A process that replaces its program waits until its other threads are gone, and a traced thread is gone when its tracer has taken
-//! its exit status; meanwhile the kernel lets nobody else begin to trace the process (it holds `cred_guard_mutex`). A tracer that
-//! had some of the threads and asked for the next one then stood in that call, and with it the target, for as long as it was waited for.
-//! Any thread of lockscope may take the exit status in its place.
+//! A process that replaces its program waits until its other threads are gone. A traced thread is gone when its tracer
+//! has taken its exit status. Meanwhile the kernel lets no other thread begin to trace the process (it holds
+//! `cred_guard_mutex`). A tracer that had some of the threads then stood in its request for the next one. The target
+//! stood with it, until the wait was given up. Any thread of lockscope may take the exit status in its place.
 //!
 //! In: the tracer's thread id and the processes that it stops. Out: whether it stood so. No stop is taken, and no exit status of
 //! a process: those are their parents'.

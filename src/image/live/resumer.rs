@@ -1,9 +1,9 @@
-//! The resumer: a process of ours that lets lockscope go on where somebody stops it in the midst of a stop.
+//! The resumer: a process of lockscope's that lets it continue if somebody stops it during a stop.
 //!
-//! In: until when a target may stand still. Out: SIGCONT to lockscope where that is over and lockscope itself is stopped (SIGSTOP,
-//! which no program can put off, to it or to its group): only its tracer can let the target go. After the release lockscope is
-//! stopped again, unless somebody else has let it go on. It traces nothing and stands in a session of its own, which no signal of a
-//! terminal and of lockscope's group reaches.
+//! In: until when a target may stand still. Out: SIGCONT to lockscope where that time is over and lockscope itself is
+//! stopped: only its tracer can release the target. No program can put off SIGSTOP, to it or to its group. After the
+//! release lockscope is stopped again, unless another process has continued it. The resumer traces nothing. It has a
+//! session of its own, which no signal of a terminal and of lockscope's group reaches.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ use crate::sys;
 
 /// Between two glances at a lockscope that is late.
 const BETWEEN_GLANCES: Duration = Duration::from_millis(2);
-/// A message of lockscope: so many microseconds until the target is to be free. None: it is.
+/// A message of lockscope: the microseconds until the target must be free. This value: it is free.
 const FREE: u64 = u64::MAX;
 /// Messages of the resumer: it stands in its own session, and it has let lockscope go on.
 const READY: u8 = b'r';
@@ -45,7 +45,7 @@ impl Resumer {
     /// Start one; this process is who it looks after.
     pub(super) fn start(proc_fs: &ProcFs) -> io::Result<Resumer> {
         let own = Pid::this();
-        // The state of this process stands there, whoever reads it.
+        // The state of this process is in that file, for any reader.
         let stat = File::open(proc_fs.process(own.as_raw()).join("stat"))?;
         let (socket, other) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
@@ -99,13 +99,13 @@ impl Drop for StandingStill<'_> {
         let was_resumed = said.iter().take(count).any(|byte| *byte == RESUMED);
         let by_others = sys::was_continued_by_others();
         if was_resumed && !by_others {
-            // Whoever stopped it wants it to stand.
+            // lockscope stays stopped, as the sender of the signal intended.
             let _ = raise(Signal::SIGSTOP);
         }
     }
 }
 
-/// What runs in the resumer. System calls only: it is a copy of a process whose other threads are missing.
+/// The code that runs in the resumer. System calls only: it is a copy of a process whose other threads are missing.
 fn serve(socket: BorrowedFd<'_>, stat: BorrowedFd<'_>, lockscope: Pid) {
     let _ = setsid();
     let _ = nix::sys::prctl::set_name(c"lockscope-wake");

@@ -1,16 +1,16 @@
-//! One look at all threads: who is left asleep, who is stopped, and who is asked again.
+//! One sample of all threads: which are left asleep, which are stopped, and which are tried again.
 //!
 //! In: what was read before, a copier, what the user allows. Out: how each thread fared, and what was taken while it stood
 //! still. It decodes nothing.
 //!
-//! Threads that sleep are read where they sleep, first of all. Then the others are stopped, memory is copied, and before
-//! anybody is released the sleepers are read again: who has slept through counts, with all that was copied. Who woke meanwhile
-//! is read once more if it sleeps again, and else stopped like the others, and the copying is repeated. A process whose
-//! threads all sleep is never stopped.
+//! First lockscope reads sleeping threads where they sleep. Then it stops the others, copies memory, and reads the
+//! sleepers again before it releases anything. Sleepers that slept through count, with all copies. A sleeper that woke
+//! meanwhile is read once more if it sleeps again, and else stopped like the others. Then the copying is repeated. A
+//! process whose threads all sleep is never stopped.
 //!
-//! On a busy machine a thread may take longer to its stop than others may stand waiting for it. Then all are let go, and asked
-//! again: the late ones first, and alone, with twice the time (see `stop`), by a thread of its own each time, whose end frees
-//! those that never came.
+//! On a busy machine a thread may take longer to its stop than others may stand waiting for it. Then lockscope releases
+//! all and tries again. The late ones come first, and alone, with twice the time (see `stop`). Each attempt runs in a
+//! thread of its own, whose end frees those that never came.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -31,14 +31,14 @@ use crate::sys::DeferredSignals;
 
 /// How long copying may take where nothing stands still for it.
 const UNSTOPPED_TIME: Duration = Duration::from_secs(2);
-/// How often a look without a stop is taken again when a thread that slept has moved meanwhile.
+/// How often a sample without a stop is repeated when a thread that slept has moved meanwhile.
 const UNSTOPPED_ATTEMPTS: u32 = 3;
-/// For the first of those that were late, the first time that they are asked again: nobody stands still meanwhile.
+/// The least time for the first of the late threads at the first retry: no thread stands still meanwhile.
 const LEAST_ALLOWANCE: Duration = Duration::from_millis(100);
 /// Nothing of the last round is waited for longer before the next.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(250);
 
-/// What a look may do.
+/// The means and limits of a sample.
 #[derive(Debug)]
 pub(super) struct Rounds<'a> {
     /// Where proc is.
@@ -49,7 +49,7 @@ pub(super) struct Rounds<'a> {
     pub(super) sleepers: Option<&'a Arc<Mutex<SleepReader>>>,
     /// Lets lockscope go on where it is stopped itself.
     pub(super) resumer: Option<&'a Resumer>,
-    /// Threads that cannot be read asleep, because registers are needed that only a stop tells.
+    /// Threads that cannot be read asleep, because analysis needs registers that only a stop shows.
     pub(super) lacking: &'a BTreeSet<i32>,
     /// Longest time that any thread may stand still.
     pub(super) max_pause: Duration,
@@ -57,20 +57,20 @@ pub(super) struct Rounds<'a> {
     pub(super) patience: Duration,
 }
 
-/// What a look came to.
+/// The result of a sample.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// How each thread fared, by process.
     pub(super) processes: Vec<ProcessStop>,
-    /// What was taken, and the copier that has the copies.
+    /// The copied state, and the copier that has the copies.
     pub(super) taken: TakenOfAll,
     /// It goes on to serve reads after the release.
     pub(super) copier: Copier,
     /// The longest time that a thread stood still.
     pub(super) pause: Duration,
-    /// How often threads were asked to stop.
+    /// How often lockscope asked threads to stop.
     pub(super) rounds: u32,
-    /// What asking late threads again took.
+    /// The time that retries of late threads took.
     pub(super) spent: Duration,
     /// When the last of them was released.
     pub(super) released: Option<Instant>,
@@ -116,14 +116,15 @@ impl Rounds<'_> {
         }
     }
 
-    /// The thread ids of those that were not asked in time, or not given enough of it, with their processes' numbers.
+    /// The thread ids that lockscope did not ask in time, or did not give enough time, with their processes' numbers.
     fn late(&self, inputs: &Inputs, processes: &[ProcessStop]) -> BTreeSet<(usize, i32)> {
         let mut late = BTreeSet::new();
         for (index, (facts, outcomes)) in inputs.facts.iter().zip(processes).enumerate() {
             let state = |tid: i32| proc_fs::stat(&self.proc_fs.task(facts.pid, tid)).map(|stat| stat.state);
             let is_late = |tid: i32, outcome: &Outcome| match outcome {
                 Outcome::NotReached | Outcome::Woke => true,
-                // Whoever waits in the kernel for something else than its turn does not come the next time either.
+                // A thread that waits in the kernel for something else than its turn will not come the next time
+                // either.
                 Outcome::NotStopped { state: Some(letter) } => *letter != 'D',
                 Outcome::NotStopped { state: None } => state(tid).is_some_and(|letter| letter != 'D'),
                 _ => false,
@@ -139,7 +140,7 @@ impl Rounds<'_> {
         Copier::start(self.proc_fs, pages, &tasks, None).map_err(StopError::Copier)
     }
 
-    /// Ask all once.
+    /// Ask all threads to stop once.
     fn round(
         &self,
         inputs: &Arc<Inputs>,
@@ -167,7 +168,7 @@ impl Rounds<'_> {
                 matches!(outcome, Outcome::Ended)
                     || matches!(outcome, Outcome::Asleep(_)) && turns.asleep.contains_key(tid)
             };
-            // Of a process that is gone there is nothing to be found asleep.
+            // A process that is gone has no sleeping threads to find.
             let all_sleep = processes.iter().all(|outcomes| !outcomes.is_empty() && outcomes.iter().all(is_left));
             if all_sleep {
                 while turns.count < MOST_TURNS {
@@ -199,7 +200,7 @@ impl Rounds<'_> {
         let max_pause = self.max_pause;
         let which = Which { pids, left_alone, first, allowance, max_pause };
         let work = move |processes: &mut [ProcessStop], deadline: Instant| turns.take(processes, deadline);
-        // Signals that stop this process wait until the resumer is told that all are free.
+        // Signals that stop lockscope wait until the resumer knows that all threads are free.
         let deferred = DeferredSignals::begin();
         let standing = self.resumer.map(|resumer| resumer.begin(which.allowance + max_pause));
         let stopped = stop::joint_stop(self.proc_fs, which, work);
@@ -245,7 +246,7 @@ fn early(inputs: &Inputs) -> impl Iterator<Item = i32> + '_ {
     threads.filter(|(_, facts)| facts.spared().is_some()).map(|(&tid, _)| tid)
 }
 
-/// What asking once came to.
+/// The result of one round.
 struct Round {
     processes: Vec<ProcessStop>,
     taken: TakenOfAll,
@@ -268,7 +269,7 @@ struct Turns {
     count: u32,
 }
 
-/// What was taken, the copier that has the copies, and who is not to be left asleep again.
+/// The copied state, the copier that has the copies, and the threads that must not be left asleep again.
 type Taken = (TakenOfAll, Copier, BTreeSet<i32>);
 
 impl Turns {

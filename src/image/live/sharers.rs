@@ -1,7 +1,8 @@
 //! Which processes map the memory that captured threads wait in, where processes share it.
 //!
-//! In: captured processes and the calls that their threads sleep in. Out: [`Sharers`] of each file so mapped. All maps of the
-//! machine are read, only where somebody waits so. It opens nothing, and says of no lock who has it.
+//! In: captured processes and the calls that their threads sleep in. Out: [`Sharers`] of each file so mapped. All maps
+//! of the machine are read, but only where a thread waits in such a file. It opens nothing, and reports no holder of
+//! any lock.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +18,7 @@ use crate::limits::live::SHARING_THREADS;
 /// processes may not be seen.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Who maps what threads of these processes wait in.
+/// The processes that map the memory that threads of these processes wait in.
 pub(super) fn read(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<Sharers> {
     let wanted: BTreeSet<((i32, i32), u64)> = processes.iter().flat_map(waited_in).collect();
     let mut all: Vec<Sharers> =

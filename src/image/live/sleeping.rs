@@ -1,7 +1,7 @@
 //! Threads that sleep for a time, and how much of it is left.
 //!
-//! In: a process whose memory can be read. Out: whether one of its threads may try something again soon. Nothing else is said of
-//! what they do.
+//! In: a process whose memory can be read. Out: whether one of its threads may soon try something again, and nothing
+//! else about the threads.
 
 use std::cell::LazyCell;
 
@@ -11,12 +11,13 @@ use super::proc_fs::ProcFs;
 use crate::arch::system_calls::Until;
 use crate::image::{Addr, MemoryExt, ProcessImage, Syscall, ThreadImage};
 
-/// Who tries something again and again is taken to do so at least as often, in seconds. The kernel gives /proc/locks after 5 to 25 ms: a
-/// server whose main thread sleeps for hours is not looked at as if it asked for locks.
+/// A thread that tries something repeatedly is taken to do so at least as often, in seconds. The kernel gives
+/// /proc/locks after 5 to 25 ms. A server whose main thread sleeps for hours therefore does not count as one that polls
+/// locks.
 const BETWEEN_TRIES: i64 = 300;
 
-/// Whether a thread of a process sleeps for a time that is over soon, or of which nothing is known, as one does that tries something
-/// again and again.
+/// Whether a thread of a process sleeps for a time that is short or unknown, as one does that tries something
+/// repeatedly.
 pub(super) fn is_brief(proc_fs: &ProcFs, process: &ProcessImage) -> bool {
     let has_own_time = LazyCell::new(|| has_own_time(proc_fs, process.pid));
     let mut calls = process.threads.iter().filter_map(ThreadImage::call);

@@ -2,9 +2,10 @@
 //!
 //! In: processors, then threads with the processor that each last ran on. Out: milliseconds. Nothing is stopped or woken.
 //!
-//! The kernel notes when a thread last ran by the clock of the CPU it ran on, and these clocks differ from each other
-//! and from every clock of user space (by seconds, measured on a virtual machine). So a thread of lockscope's asks
-//! on each such CPU for the present reading: its own. That takes its time, in which other things can be read.
+//! The kernel notes when a thread last ran by the clock of the CPU it ran on. These clocks differ from each other and
+//! from every clock of user space (by seconds, measured on a virtual machine). So a thread of lockscope's runs on each
+//! such CPU and reads the clock there: the time of its own last run. That takes its time, in which other things can be
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::JoinHandle;
@@ -16,7 +17,7 @@ use nix::unistd::Pid;
 use super::proc_fs::{self, ProcFs};
 use crate::sys;
 
-/// What a clock said, in milliseconds, and when.
+/// A clock's reading in milliseconds, and when it was taken.
 type Readings = BTreeMap<usize, (f64, Instant)>;
 
 /// The scheduler's clocks of some processors.
@@ -41,7 +42,7 @@ impl Clocks {
         }
         let own = self.proc_fs.root().join("thread-self");
         let ask = move || {
-            // Else it waits on each processor until whoever runs there has had its share.
+            // Otherwise it waits on each processor until the running thread has had its share.
             sys::set_urgent(true);
             let clock = |&processor: &usize| {
                 let mut set = CpuSet::new();
@@ -68,8 +69,8 @@ impl Clocks {
         self.settle();
     }
 
-    /// For how many milliseconds a thread has slept that last ran on this processor, then by its clock where that is known already;
-    /// `None` where it is not told.
+    /// How many milliseconds a thread has slept that last ran on this processor, and then at `ran` by its clock where
+    /// that is already known. `None` where the time is not available.
     pub(super) fn asleep(&self, (pid, tid): (i32, i32), processor: usize, ran: Option<f64>) -> Option<f64> {
         let last = ran.or_else(|| proc_fs::last_ran(&self.proc_fs.task(pid, tid)))?;
         let (then, at) = self.known.get(&processor)?;

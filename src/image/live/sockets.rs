@@ -4,7 +4,7 @@
 //! themselves are not touched. The netlink packages are those of the rust-netlink project (MIT, no dependency beside
 //! each other): the kernel names a unix socket's peer nowhere else.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{TCP_ESTABLISHED, TCP_LISTEN};
+use netlink_packet_sock_diag::constants::{SOCK_DGRAM, TCP_ESTABLISHED, TCP_LISTEN};
 use netlink_packet_sock_diag::unix::nlas::{Nla, UnixDiagName};
 use netlink_packet_sock_diag::unix::{ShowFlags, StateFlags, UnixRequest, UnixResponse};
 use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
@@ -33,12 +33,12 @@ use crate::image::descriptors::Socket;
 use crate::limits;
 use crate::limits::live::MOST_ANSWERS;
 
-/// The sockets of the network namespaces that were asked about: processes of one are told from one answer.
+/// The sockets of the network namespaces read up to now: one answer serves all processes of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Sockets(HashMap<PathBuf, BTreeMap<u64, Socket>>);
 
 impl Sockets {
-    /// What is known of the sockets `inodes`, as process `pid` sees them.
+    /// The known sockets among `inodes`, as process `pid` sees them.
     pub(super) fn of(&mut self, proc_fs: &ProcFs, pid: i32, inodes: &BTreeSet<u64>) -> Vec<Socket> {
         if inodes.is_empty() {
             return Vec::new();
@@ -84,7 +84,7 @@ fn unix(directory: &Path) -> BTreeMap<u64, Socket> {
     sockets
 }
 
-/// Ask the kernel in the network namespace of a process: it answers for that of whoever asks.
+/// Run `ask` in the network namespace of a process: the kernel answers for the namespace of the calling thread.
 pub(super) fn inside<T: Send>(directory: &Path, ask: impl FnOnce() -> Option<T> + Send) -> Option<T> {
     let namespace = |directory: &Path| std::fs::read_link(directory.join("ns/net")).ok();
     let is_own = namespace(Path::new("/proc/self"))? == namespace(directory)?;
@@ -101,7 +101,7 @@ pub(super) fn inside<T: Send>(directory: &Path, ask: impl FnOnce() -> Option<T> 
     })
 }
 
-/// Have the kernel tell of all sockets of a kind; whether it has told all that it would.
+/// Have the kernel list all sockets of a kind. Returns whether the list is complete.
 pub(super) fn dump(request: SockDiagMessage, mut take: impl FnMut(SockDiagMessage)) -> Option<bool> {
     let mut netlink = Netlink::new(NETLINK_SOCK_DIAG).ok()?;
     netlink.bind_auto().ok()?;
@@ -139,7 +139,8 @@ pub(super) fn dump(request: SockDiagMessage, mut take: impl FnMut(SockDiagMessag
 
 fn of_unix(response: &UnixResponse) -> Socket {
     let inode = u64::from(response.header.inode);
-    let mut socket = Socket { inode, listens: response.header.state == TCP_LISTEN, ..Socket::default() };
+    let (listens, is_datagram) = (response.header.state == TCP_LISTEN, response.header.kind == SOCK_DGRAM);
+    let mut socket = Socket { inode, listens, is_datagram, ..Socket::default() };
     let mut name = None;
     for attribute in &response.nlas {
         match attribute {
@@ -174,7 +175,9 @@ fn tcp(directory: &Path) -> BTreeMap<u64, Socket> {
         // The other end belongs to no file until it is accepted.
         let is_unaccepted = other.is_some_and(|other| other.is_open && other.inode == 0);
         let unaccepted_by = if is_unaccepted { listener(&listeners, row.remote) } else { None };
-        (row.inode, Socket { inode: row.inode, label, listens: row.listens, peer, unaccepted_by, unread: row.unread })
+        let remote = (!row.listens).then_some(row.remote);
+        let (inode, listens, unread) = (row.inode, row.listens, row.unread);
+        (inode, Socket { inode, label, listens, peer, unaccepted_by, unread, remote, is_datagram: false })
     };
     rows.iter().filter(|row| row.inode != 0).map(socket).collect()
 }

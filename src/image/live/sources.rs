@@ -1,9 +1,13 @@
 //! Lines of the source files of a live process.
 //!
-//! In: the name that code has for a file. Out: [`SourceLines`]. The name is the target's claim, and lockscope may have more rights
-//! than the target: so a file is read in the target's own root, only if its name is one of source and it is a regular file, and by
-//! the ids of the target without any capability, as the kernel decides. What the target could not read itself it cannot make
-//! lockscope print. Files of programs and of other machines (FUSE, NFS) are not read: they may never answer.
+//! In: the name that code has for a file. Out: [`SourceLines`]. The name is the target's claim, and lockscope may have
+//! more rights than the target. So a file is read only under these conditions:
+//! - It is in the target's own root, its name is one of source, and it is a regular file.
+//! - The kernel allows it to the ids of the target without any capability.
+//! - Its opening brings no signal to the holder of a lease.
+//!
+//! A target cannot make lockscope print a file that the target could not read itself. Files of programs and of other
+//! machines (FUSE, NFS) are not read: they may never answer.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,18 +46,22 @@ pub(super) fn read(
             format!("{}/{name}", inside(working.to_str()?).trim_end_matches('/'))
         }
     };
-    if answering.is_foreign_path(&path) {
+    let own_root = directory.join("root");
+    if answering.is_foreign_path(&path)
+        || disk::is_leased(disk::root_of(&own_root)?, &path)
+        || !answering.may_open(&own_root, &path)
+    {
         return None;
     }
     let ids = ids(&proc_fs::text(&directory.join("status"))?)?;
-    let root = disk::root_of(&directory.join("root"))?;
+    let root = disk::root_of(&own_root)?;
     let (bytes, changed) =
         sys::as_user(ids.user, ids.group, &ids.groups, || disk::read_inside(root, &path, LARGEST_SOURCE, is_source))?;
     let is_newer = began(directory).is_none_or(|began| changed > began);
     Some(SourceLines { name: name.to_owned(), path, is_newer, lines: lines_of(&bytes, wanted)? })
 }
 
-/// Of the text of its status: the last of the user and group ids is for files (proc_pid_status(5)).
+/// From the text of its status: the last of the user and group ids is for files (proc_pid_status(5)).
 fn ids(status: &str) -> Option<Ids> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let last = |name: &str| field(name)?.split_whitespace().nth(3)?.parse().ok();

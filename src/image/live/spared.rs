@@ -9,12 +9,12 @@ use crate::arch::Architecture;
 pub(super) use crate::arch::system_calls::Early;
 use crate::image::Syscall;
 
-/// What a call in which a thread sleeps would return if it was woken; `None` if it would go on.
+/// The early result of a sleeping thread's call if it was woken; `None` if the call would go on.
 pub(super) fn early(call: &Syscall) -> Option<Early> {
     Architecture::NATIVE.system_call(call.number)?.early(&call.arguments)
 }
 
-/// Kernel functions in which a write sleeps, for kernels that do not tell system calls.
+/// Kernel functions in which a write sleeps, for kernels that do not report system calls.
 const WRITES: &[&str] =
     &["pipe_write", "anon_pipe_write", "fifo_pipe_write", "sock_alloc_send_pskb", "sk_stream_wait_memory"];
 
@@ -37,8 +37,8 @@ pub(super) fn early_by_place(wait_channel: &str) -> Option<Early> {
     is_write.or_else(|| is_lost().then_some(Early::Before))
 }
 
-/// Kernel functions that most threads sleep in, and in which no call of the table does: of those threads the system call is
-/// not asked (5 us each).
+/// Kernel functions that most threads sleep in, and in which no call of the table does. For threads there, the system
+/// call is not read (5 us each).
 const HARMLESS: &[&str] =
     &["futex_wait_queue", "futex_wait_queue_me", "futex_do_wait", "hrtimer_nanosleep", "do_nanosleep", "do_wait"];
 /// The same where a call that says EINTR can be made again by its registers alone.

@@ -1,8 +1,8 @@
-//! What becomes of a look whose mapped file does not come any more.
+//! The handling of a sample whose mapped file stops answering.
 //!
-//! In: names of files that are mapped although their file system may fall silent. Out: a call of whoever asked to be told, after a
-//! thread of lockscope itself has waited for a page for too long. Such a thread can only be ended with its process: nothing here
-//! lets it go on. Threads of the target are not looked at; none stands still when files are read.
+//! In: names of mapped files whose file system may fall silent. Out: a call of the caller's function, after a thread of
+//! lockscope itself has waited for a page for too long. Only the end of the process ends that thread: nothing here lets
+//! it go on. Threads of the target are not checked: none stands still when files are read.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use procfs::process::Process;
 
 /// A page of a file that answered before has come by then.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often own threads are asked.
+/// How often own threads are checked.
 const TURN: Duration = Duration::from_millis(500);
 
 /// The names of the files, in order.
@@ -36,7 +36,7 @@ pub(super) fn is_mapped(path: &str) {
     }
     drop(files);
     if TOLD.get().is_some() {
-        // Where no thread can be had it is as it would be without a watch.
+        // Without this thread, lockscope works as it would without a watch.
         WATCH.call_once(|| drop(std::thread::Builder::new().name("file watch".into()).spawn(watch)));
     }
 }
@@ -55,8 +55,9 @@ fn watch() {
     }
 }
 
-/// How each thread of this process is: its id, whether it waits for a page, and how often it was switched. Who waits for a page is
-/// asleep in no system call: in which state depends on the file system (S for FUSE, until a signal comes, D for others).
+/// The state of each thread of this process: its id, whether it waits for a page, and how often it was switched. A
+/// thread that waits for a page is asleep in no system call. Its state depends on the file system (S for FUSE, until a
+/// signal comes, D for others).
 fn states() -> Vec<(i32, bool, u64)> {
     let Ok(tasks) = Process::myself().and_then(|own| own.tasks()) else { return Vec::new() };
     let state = |task: procfs::process::Task| {

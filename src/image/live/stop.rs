@@ -1,20 +1,21 @@
 //! The joint stop: all threads of some processes stand still, something is done, all go on.
 //!
 //! In: process ids, a time budget, and the work to do meanwhile. Out: each thread's registers or why there are none,
-//! the work's result, and how long the stop lasted. It reads no memory and decodes nothing. Threads that may be left asleep are
-//! named by the caller, and the work may ask for more threads to be stopped while the others stand.
+//! the work's result, and how long the stop lasted. It reads no memory and decodes nothing. The caller names threads
+//! that may be left asleep, and the work may request stops of more threads while the others stand.
 //!
-//! All ptrace calls are made on one thread that ends with the release: PTRACE_DETACH fails on a thread that never
-//! came to its stop (state D), and only its tracer's exit frees such a one. Threads are seized and interrupted, never
-//! attached to, so that no signal is sent and a group-stop is kept; and without EXITKILL, so that the target lives on
-//! whatever happens to lockscope. That thread reads no memory and waits for nobody without a limit of time, so that its end,
-//! by its own will or by SIGKILL, sets the target free at once. Should a call of ptrace itself not return, it is
-//! given up: whoever asked for the stop goes on without it, and the threads are free when lockscope ends.
+//! One thread makes all ptrace calls, and ends with the release: PTRACE_DETACH fails on a thread that never came to its
+//! stop (state D), and only its tracer's exit frees it. Threads are seized and interrupted, never attached to, so that
+//! no signal is sent and a group-stop is kept. There is no EXITKILL, so that the target lives on whatever happens to
+//! lockscope. The tracing thread reads no memory and never waits without a time limit. So its end, by its own will or
+//! by SIGKILL, frees the target at once. A call of ptrace that itself does not return is given up: the caller of the
+//! stop continues without it, and the threads are free when lockscope ends.
 //!
-//! The pause is kept to its limit with the detaches: what they will take is known from what stopping took. It begins with the
-//! first thread that stands: threads that were late before are asked first, alone, and as long as none of them has come nobody
-//! is held up by waiting for them, however busy the machine. The thread that traces is urgent (where it may) and naps between
-//! two glances for longer than a glance takes, so that on a machine of one processor those that it waits for run.
+//! The pause, detaches included, stays within its limit: their time is estimated from the time that stopping took. It
+//! begins with the first thread that stands. Threads that were late before come first, alone. Until one of them stands,
+//! no thread stands still because of them, however busy the machine. The thread that traces is urgent (where it may).
+//! It naps longer between two checks than a check takes, so that on a machine with one processor the awaited threads
+//! run.
 //!
 //! Threads that were interrupted and did not come to their stop by then, as on a machine where hundreds wait for a processor, run
 //! on; each is let go at the moment when it comes, with its call repaired (to end the tracing before that made 11 of 35 calls
@@ -37,10 +38,10 @@ use crate::arch::Architecture;
 use crate::limits::live::MOST_STOP_ROUNDS;
 use crate::sys::{self, RegisterBytes};
 
-/// Which threads a look may stop.
+/// The threads that a sample may stop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stopping {
-    /// Those that move, and those that sleep where their registers cannot be had otherwise.
+    /// Threads that move, and sleepers whose registers are not available otherwise.
     #[default]
     AsNeeded,
     /// All that no stop would harm.
@@ -54,25 +55,27 @@ pub enum Stopping {
 pub(super) enum Outcome {
     /// It stood still, with these registers; restartable calls show the restart that they were given.
     Stopped(RegisterBytes),
-    /// It was asked to stop and did not.
+    /// lockscope asked it to stop, and it did not.
     NotStopped {
-        /// Its state letter when the waiting ended, if there was time to ask.
+        /// Its state letter when the waiting ended, if there was time to read it.
         state: Option<char>,
     },
     /// The kernel refused.
     Refused(Errno),
-    /// It was not asked, and nothing is known of it: a stop would change what its call returns.
+    /// lockscope did not ask it to stop, and knows nothing about it: a stop would change the result of its call.
     Spared,
+    /// It was not asked: its seccomp filter may end the process for the call by which the kernel goes on after a stop.
+    Filtered,
     /// It was not asked, because it slept all the time and was read so.
     Asleep(Sleeper),
-    /// It was not asked, because nothing may be stopped, and it moved.
+    /// lockscope did not ask it to stop, because nothing may be stopped, and it moved.
     Awake {
         /// Its state letter, or `?`.
         state: char,
     },
     /// It was left asleep, and woke when there was no time left to stop it.
     Woke,
-    /// It was not asked, because the time was over before its turn.
+    /// lockscope did not ask it to stop, because the time was over before its turn.
     NotReached,
     /// It had exited, or did so before its stop.
     Ended,
@@ -81,12 +84,12 @@ pub(super) enum Outcome {
 /// All threads of a process at the stop, by thread id.
 pub(super) type ProcessStop = BTreeMap<i32, Outcome>;
 
-/// What a joint stop gave.
+/// The result of a joint stop.
 #[derive(Debug)]
 pub(super) struct Stopped<T> {
     /// The work's result.
     pub(super) result: T,
-    /// The processes, in the order asked for.
+    /// The processes, in the requested order.
     pub(super) processes: Vec<ProcessStop>,
     /// From the first thread that stood to the last detach.
     pub(super) pause: Duration,
@@ -123,7 +126,8 @@ pub(super) struct Which {
     pub(super) pids: Vec<i32>,
     /// Threads that go on as they are.
     pub(super) left_alone: BTreeSet<i32>,
-    /// Threads that may take long to come to their stops, by the processes' order: they are asked before all others.
+    /// Threads that may take long to come to their stops, by the processes' order: lockscope asks them before all
+    /// others.
     pub(super) first: BTreeSet<(usize, i32)>,
     /// How long to wait for the first of those while nothing stands still.
     pub(super) allowance: Duration,
@@ -131,7 +135,7 @@ pub(super) struct Which {
     pub(super) max_pause: Duration,
 }
 
-/// What the work says when it has run.
+/// The result of the work.
 #[derive(Debug)]
 pub(super) enum Work<T> {
     /// That was all.
@@ -166,7 +170,7 @@ pub(super) fn joint_stop<T: Send + 'static>(
     outcome.unwrap_or(Err(StopError::NoAnswer(pids.first().copied().unwrap_or(0))))
 }
 
-/// What the tracer thread says.
+/// A message of the tracer thread.
 enum Told<T> {
     Id(i32),
     /// Only threads are awaited that run.
@@ -182,8 +186,8 @@ fn hear<T>(
     pids: &[i32],
     longest: Duration,
 ) -> (i32, Option<Result<Stopped<T>, StopError>>) {
-    /// Between two glances at a tracer that is late, and so many glances in a row must show it waiting: it naps itself
-    /// while it is in time, and on a busy machine it is ready to run.
+    /// The time between two checks of a late tracer, and the number of consecutive checks that must show it waiting. It
+    /// naps itself while it is in time, and on a busy machine it is ready to run.
     const STEP: Duration = Duration::from_millis(20);
     const GLANCES: u32 = 5;
     let begin = Instant::now();
@@ -318,22 +322,24 @@ impl<'a> Tracer<'a> {
         Ok(Stopped { result, processes, pause, broken: self.calls.broken() })
     }
 
-    /// What it will take to let go all that were interrupted, by what it took to interrupt them: both are a system call or two a
-    /// thread, each of which makes a thread run (measured: a detach takes about half of a seize and an interrupt).
+    /// The expected time to release all interrupted threads, from the time that interrupting them took. Both are a
+    /// system call or two a thread, and each makes a thread run (measured: a detach takes about half of a seize and an
+    /// interrupt).
     fn release_time(&self) -> Duration {
         const LEAST: Duration = Duration::from_micros(200);
         LEAST + self.interrupting
     }
 
-    /// Stop those that are asked first. Nothing stands still before one of them does.
+    /// Stop the threads that come first. Nothing stands still before one of them does.
     fn stop_first(&mut self) -> Result<(), StopError> {
         for (index, tid) in std::mem::take(&mut self.which.first) {
-            // Nobody looks yet who has come. The others are asked with all threads of the process, or the next time.
+            // No code checks yet which threads have come. The others follow with all threads of the process, or the
+            // next time.
             if self.release_time() * 6 >= self.clock.most {
                 break;
             }
             if index < self.threads.len() && !self.which.left_alone.contains(&tid) {
-                // What the kernel refuses is found out again with all threads of the process.
+                // A refusal of the kernel is found again with all threads of the process.
                 if let (progress, None) = self.seize(index, tid) {
                     self.threads[index].insert(tid, progress);
                 }
@@ -402,6 +408,9 @@ impl<'a> Tracer<'a> {
     fn seize(&mut self, index: usize, tid: i32) -> (Progress, Option<Errno>) {
         let begin = Instant::now();
         let id = Pid::from_raw(tid);
+        if !self.calls.may_be_stopped(self.which.pids[index], tid) {
+            return (Progress::Final(Outcome::Filtered), None);
+        }
         self.calls.before_stop(self.which.pids[index], tid);
         // An exec is reported, since it makes all that was read before worthless.
         let seized = ptrace::seize(id, ptrace::Options::PTRACE_O_TRACEEXEC).and_then(|()| ptrace::interrupt(id));
@@ -455,7 +464,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Whether all threads still awaited are in state D; takes note of those that have exited.
+    /// Whether all threads still awaited are in state D. Notes threads that have exited.
     fn only_unstoppable_left(&mut self) -> bool {
         let mut only = true;
         for index in 0..self.which.pids.len() {
@@ -481,7 +490,7 @@ impl<'a> Tracer<'a> {
         proc_fs::stat(&self.proc_fs.task(pid, tid)).filter(|stat| !stat.is_dead()).map(|stat| stat.state)
     }
 
-    /// How all fared; of those that did not stop, their state is asked until `deadline`.
+    /// The outcomes of all threads. For those that did not stop, their states are read until `deadline`.
     fn outcomes(&self, deadline: Instant) -> Vec<ProcessStop> {
         let outcome = |pid: i32, tid: i32, progress: &Progress| match *progress {
             Progress::Stands { registers, .. } => Outcome::Stopped(registers),

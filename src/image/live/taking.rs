@@ -1,4 +1,4 @@
-//! What is taken of processes while they stand still: system calls, changes of the map, memory.
+//! The state taken from processes while they stand still: system calls, changes of the map, memory.
 //!
 //! In: what was read before ([`Inputs`]), how each thread fares, the instant to be done by. Out: a [`TakenOfAll`]. No memory is
 //! read here: that is the copier's. It neither stops nor releases anything, and can be done again.
@@ -15,12 +15,12 @@ use crate::arch::Architecture;
 use crate::image::{Mapping, Registers, Syscall};
 use crate::sys::{RegisterBytes, Span};
 
-/// What the work under the stop needs.
+/// The inputs of the work under the stop.
 #[derive(Debug)]
 pub(super) struct Inputs {
     /// Where proc is.
     pub(super) proc_fs: ProcFs,
-    /// What was read before.
+    /// The facts read before.
     pub(super) facts: Vec<ProcessFacts>,
     /// Pages that looks before wanted, of each process.
     pub(super) wanted: Vec<BTreeSet<u64>>,
@@ -33,7 +33,7 @@ impl Inputs {
     }
 }
 
-/// What was taken of one process under the stop.
+/// The state taken from one process under the stop.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// A thread of it that lives.
@@ -55,7 +55,7 @@ pub(super) struct Taken {
 pub(super) struct TakenOfAll {
     /// In the order of the facts.
     pub(super) processes: Vec<Taken>,
-    /// What was copied.
+    /// The copied memory.
     pub(super) copies: Copies,
 }
 
@@ -102,7 +102,9 @@ pub(super) fn take_all(
                     stopped.extend(sleeper.registers);
                     taken.calls.extend(sleeper.call.map(|call| (tid, call)));
                 }
-                Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared if Instant::now() < deadline => {
+                Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared | Outcome::Filtered
+                    if Instant::now() < deadline =>
+                {
                     taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
                 _ => {}
@@ -124,8 +126,8 @@ pub(super) fn take_all(
         stacks.push(spans);
         processes.push(taken);
     }
-    // Stacks of all processes first, then what earlier looks missed. Pages that are not in memory are not asked for: they might
-    // be served by the target itself, which stands still, or not at all.
+    // Stacks of all processes first, then the pages that earlier samples missed. Pages that are not in memory are not
+    // requested. The target itself, which stands still, might serve them, or no process at all.
     let wanted = |process: usize, tid: i32, span: Span| Wanted { tid, process, span, touch: false };
     let mut order: Vec<Wanted> = Vec::new();
     for (process, (taken, spans)) in processes.iter().zip(&stacks).enumerate() {

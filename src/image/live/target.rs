@@ -1,6 +1,6 @@
-//! One process that is looked at, and what is kept of it from look to look.
+//! One sampled process, and the state that lockscope keeps from sample to sample.
 //!
-//! In: an id. Out: a [`Target`], or why it cannot be looked at. Nothing is stopped.
+//! In: an id. Out: a [`Target`], or why lockscope cannot sample it. Nothing is stopped.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -19,15 +19,15 @@ use crate::image::Launch;
 pub(super) struct Target {
     /// Its id.
     pub(super) pid: i32,
-    /// To tell it from another process that got its id later.
+    /// Distinguishes it from another process that got its id later.
     pub(super) start_ticks: u64,
     /// How many threads it had when it was opened.
     pub(super) threads: usize,
-    /// Found, as a descendant is, and not named by somebody: what fails for it is a gap.
+    /// Found, as a descendant is, and not named by the user: a failure for it is a gap.
     pub(super) is_found: bool,
-    /// Of its last CPU times.
+    /// The sample of its last CPU times.
     pub(super) sample: CpuSample,
-    /// It was asked whether it has a tracer.
+    /// lockscope has checked whether it has a tracer.
     pub(super) is_asked_for_tracer: bool,
     /// Pages that analysis wanted and no stop has copied.
     pub(super) wanted: BTreeSet<u64>,
@@ -38,7 +38,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Check that a process can be looked at. The first sample of its CPU time is taken thereafter.
+    /// Check that lockscope can sample a process. The first sample of its CPU time is taken thereafter.
     pub(super) fn open(proc_fs: &ProcFs, pid: i32, is_found: bool) -> Result<Target, AttachError> {
         let Stat { start_ticks, threads, .. } = open::check(proc_fs, pid)?;
         let (sample, wanted) = (CpuSample::begin(), BTreeSet::new());

@@ -1,10 +1,10 @@
 //! How many bytes TCP connections have carried, by the kernel's own count (sock_diag).
 //!
-//! In: a process in whose network namespace they are. Out: a number for each connection, by its inode. What two looks at a job compare:
-//! a connection that carries bytes is at work, however equal the waits of its two ends look. Nothing is known where the kernel was
-//! built without `INET_DIAG`.
+//! In: a process in the network namespace of the connections. Out: a number for each connection, by its inode. Two
+//! samples of a job compare these numbers. A connection that carries bytes is at work, however equal the waits of its
+//! two ends look. Without the kernel option `INET_DIAG` nothing is known.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -29,7 +29,7 @@ use super::sockets::{dump, inside};
 const ACKNOWLEDGED: usize = 120;
 const RECEIVED: usize = 128;
 
-/// What the connections of a network namespace have carried, both ways together, by their inodes.
+/// The bytes that the connections of a network namespace have carried, both ways together, by their inodes.
 pub(super) fn of_namespace(directory: &Path) -> HashMap<u64, u64> {
     inside(directory, || {
         let mut found = HashMap::new();

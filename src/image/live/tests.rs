@@ -1,4 +1,4 @@
-//! Looks at real processes, all of them children of these tests.
+//! Samples of real processes, all of them children of these tests.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -76,14 +76,14 @@ fn proc_fs() -> ProcFs {
     ProcFs::new("/proc")
 }
 
-/// To look at them with a stop, also if they sleep.
+/// To sample them with a stop, even if they sleep.
 fn open(pids: &[i32]) -> Result<LiveTarget, AttachError> {
     // The machines that run tests may be loaded.
     let max_pause = Some(Duration::from_secs(2));
     LiveTarget::open(Options { pids: pids.to_vec(), max_pause, stopping: Stopping::Always, ..Options::default() })
 }
 
-/// To look at it as by default; `None` where no eBPF program may be loaded.
+/// To sample it as by default; `None` where no eBPF program may be loaded.
 fn open_asleep(target: &Target) -> Option<LiveTarget> {
     let live = LiveTarget::open(Options { pids: vec![target.pid()], ..Options::default() }).expect("open");
     let why = locked(live.sleepers.as_ref().expect("a reader")).unavailable().cloned();
@@ -187,7 +187,7 @@ fn a_process_that_sleeps_is_not_stopped() {
 #[test]
 fn only_those_that_move_are_stopped() {
     let target = Target::compile(include_str!("testdata/busy.c"));
-    // One runs, twenty sleep for good, twenty for ten milliseconds each time.
+    // One runs, twenty sleep without end, twenty for ten milliseconds each time.
     until("its threads", || proc_fs().threads(target.pid()).is_ok_and(|tids| tids.len() == 42));
     let named = |name: &str| {
         let is_named = |tid: &i32| proc_fs::name(&proc_fs().task(target.pid(), *tid)).as_deref() == Some(name);
@@ -388,7 +388,7 @@ fn soon() -> Instant {
 
 const PAGE: usize = 4096;
 
-/// So many whole pages of this process, behind so many bytes.
+/// This many whole pages of this process, with the number of bytes before them.
 fn own_pages(count: usize) -> (Vec<u8>, usize) {
     let bytes = vec![0; (count + 1) * PAGE];
     let offset = bytes.as_ptr().align_offset(PAGE);
@@ -464,7 +464,7 @@ fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     let mut given = Copier::spawn(&proc_fs(), 64, &[Some(file.into())]).expect("a copier");
     let copies = given.copy(&order, soon());
     assert!(bytes_of(&given.ranges(&copies, 0)) == ranges);
-    // More than there is room for is told.
+    // The copier reports more than there is room for.
     assert_eq!(copier.copy(&[wanted(first as u64, 70, false)], soon()).unfit, 6 * 4096);
     let maps = copier.maps(tid, soon()).expect("the own map");
     assert!(parse_maps(&maps).iter().any(|mapping| mapping.start.0 <= first as u64 && first as u64 <= mapping.end.0));
@@ -497,7 +497,7 @@ fn a_second_copier_takes_half_of_much_and_reads_ahead() {
     let ranges = copier.ranges(&copies, 0);
     assert_eq!((firsts(&ranges) == expected, room - copier.room()), (true, PAGES / 2), "half each");
     drop(ranges);
-    // What is not in memory is left out, and what came is told once.
+    // Pages that are not in memory are left out, and each page is reported once.
     let mut ahead: Vec<Wanted> = order[..100].to_vec();
     ahead.push(Wanted { span: Span { start: 0, length: PAGE }, ..wanted(0) });
     assert!(copier.begin_ahead(0, &ahead) && !copier.begin_ahead(1, &ahead), "one after the other");

@@ -1,13 +1,14 @@
-//! Threads as the image has them: registers where they were had, and else why not.
+//! Threads for the image: with registers where available, and else with the reason.
 //!
-//! In: facts from before the look, what was taken, how each thread fared. Out: [`ThreadImage`]s and their gaps. The processes
-//! run again; what a thread came into being with after the facts were read can be asked for still.
+//! In: facts from before the sample, the state under the stop, the outcome of each thread. Out: [`ThreadImage`]s and
+//! their gaps. The processes run again. lockscope can still read the name of a thread that began after the facts were
+//! read.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::asleep::Sleeper;
 use super::facts::{ProcessFacts, ThreadFacts};
-use super::proc_fs::{self, ProcFs};
+use super::proc_fs::{self, ProcFs, ticks_to_ms};
 use super::spared::Early;
 use super::stop::Outcome;
 use super::taking::{Taken, parsed};
@@ -41,7 +42,7 @@ pub(super) fn missing_registers(pid: i32, threads: &[ThreadImage]) -> Vec<Gap> {
 pub(super) fn broken_calls(pid: i32, threads: &[ThreadImage], broken: &BTreeSet<i32>) -> Option<Gap> {
     /// So many are named.
     const FEW: usize = 8;
-    // Of some machines only the code says that a thread was in a call at all.
+    // On some machines only the code shows that a thread was in a call at all.
     let is_in_call = |thread: &&ThreadImage| thread.registers.is_some_and(|registers| registers.asleep().is_some());
     let tids = threads.iter().filter(|thread| broken.contains(&thread.tid)).filter(is_in_call).map(|thread| thread.tid);
     let tids: Vec<i32> = tids.collect();
@@ -55,15 +56,15 @@ pub(super) fn broken_calls(pid: i32, threads: &[ThreadImage], broken: &BTreeSet<
     })
 }
 
-/// The number of the restarted `call` where its code says that it is poll: of the calls that wait for descriptors the one
-/// that is restarted under another number.
+/// The number of the restarted `call` where its code shows that it is poll. Among the calls that wait for descriptors,
+/// only poll is restarted under another number.
 fn poll_by_code(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<i64> {
     let number = architecture.number_by_code(call, memory)?;
     (architecture.system_call(number) == Some(&POLL)).then_some(number)
 }
 
-/// Calls with a time-out, and poll, are restarted under another number after a stop. Which it is tells the code, or the
-/// look before, if that saw the same arguments at the same place.
+/// Calls with a time-out, and poll, are restarted under another number after a stop. The code shows which call it is,
+/// or the earlier sample, if that saw the same arguments at the same place.
 pub(super) fn remember_calls(image: &mut Image, before: &mut HashMap<i32, Syscall>) {
     let same =
         |one: &Syscall, other: &Syscall| (one.arguments, one.pc, one.sp) == (other.arguments, other.pc, other.sp);
@@ -78,7 +79,7 @@ pub(super) fn remember_calls(image: &mut Image, before: &mut HashMap<i32, Syscal
                 continue;
             }
             let earlier = before.get(&thread.tid).filter(|earlier| same(earlier, &call)).map(|earlier| earlier.number);
-            // Whether it is being restarted is asked of calls whose time-out is not among their arguments.
+            // A possible restart matters for calls whose time-out is not among their arguments.
             let Some(number) = earlier.or_else(|| poll_by_code(architecture, &call, memory)) else { continue };
             if let Some(registers) = &mut thread.registers {
                 registers.system_call = number;
@@ -99,7 +100,7 @@ pub(super) fn thread_image(
     outcome: &Outcome,
 ) -> Option<ThreadImage> {
     let known = process.threads.get(&tid).cloned();
-    // A thread that came into being after the facts were read can be asked for its name still.
+    // The name of a thread that began after the facts were read is still readable.
     let facts = known.unwrap_or_else(|| ThreadFacts::read(proc_fs, process.pid, tid));
     let asleep = match outcome {
         Outcome::Asleep(sleeper) => Some(sleeper),
@@ -115,7 +116,7 @@ pub(super) fn thread_image(
             None => (None, Some("the kernel gave fewer registers than this machine has".to_owned())),
         },
         Outcome::Asleep(Sleeper { registers: Some(registers), .. }) => (Some(*registers), None),
-        // Its call and stack pointer are known; what that lacks is said once for the process.
+        // Its call and stack pointer are known. One gap for the process names the missing registers.
         Outcome::Asleep(Sleeper { call: Some(_), .. }) => (None, None),
         Outcome::Asleep(_) => (None, Some("it was not stopped, and the kernel tells no system call of it".to_owned())),
         Outcome::Awake { state } => {
@@ -145,6 +146,10 @@ pub(super) fn thread_image(
             let rest = "Its call and stack pointer are the kernel's";
             (None, Some(format!("it sleeps in {place}; it was not stopped: any stop would {why}. {rest}")))
         }
+        Outcome::Filtered => {
+            let why = "its seccomp filter may end the process after a stop, so it was not stopped";
+            (None, Some(why.to_owned()))
+        }
         Outcome::NotReached => {
             (None, Some("the pause limit was over before it was asked to stop; raise --max-pause".to_owned()))
         }
@@ -159,7 +164,7 @@ pub(super) fn thread_image(
         state,
         registers,
         syscall: taken.calls.get(&tid).copied().or_else(|| match outcome {
-            // To ask for thousands of them would have taken its part of the pause.
+            // Reading them for thousands of threads would have taken its part of the pause.
             Outcome::NotReached | Outcome::NotStopped { .. } => proc_fs::system_call(&proc_fs.task(process.pid, tid)),
             _ => None,
         }),
@@ -187,13 +192,9 @@ pub(super) fn thread_image(
     })
 }
 
-fn ticks_to_ms(ticks: u64) -> u64 {
-    ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)
-}
-
-/// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one. None where
-/// the process has run another program since the fork, or was given to another parent, and none where that cannot be seen: an
-/// init that may not be looked at has threads, too.
+/// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one. Empty
+/// where the process has run another program since the fork, or got another parent. Also empty where that cannot be
+/// seen: an init that lockscope may not read has threads, too.
 pub(super) fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, String)> {
     let mappings = proc_fs::mappings(&proc_fs.process(parent)).unwrap_or_default();
     if !share_fork_ancestor(&mappings, own) {

@@ -1,4 +1,4 @@
-//! A look without a stop: which threads stood still meanwhile, and what is known of them.
+//! A sample without a stop: the threads that stood still meanwhile, and the facts about them.
 //!
 //! In: two readings of sleeping threads ([`Reading`]), one from before memory was copied, one from after. Out: an [`Outcome`] for
 //! each thread, as a stop would give it. Nothing is read here.
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::asleep::Reading;
 use super::stop::{Outcome, ProcessStop};
 
-/// What `reading` says of the threads of a process; those that it does not list came into being since or are gone.
+/// The outcomes of the threads of a process by `reading`. Threads that it does not list began since or are gone.
 pub(super) fn outcomes(tids: &[i32], reading: &Reading) -> ProcessStop {
     let outcome = |tid: &i32| match reading.get(tid) {
         Some(sleeper) if sleeper.mark.is_still() => Outcome::Asleep(*sleeper),
@@ -19,7 +19,7 @@ pub(super) fn outcomes(tids: &[i32], reading: &Reading) -> ProcessStop {
     tids.iter().map(|tid| (*tid, outcome(tid))).collect()
 }
 
-/// What `reading` says of all threads that it lists of a process.
+/// The outcomes of all threads that `reading` lists of a process.
 pub(super) fn outcomes_of(pid: i32, reading: &Reading) -> ProcessStop {
     let tids: Vec<i32> = reading.iter().filter(|(_, sleeper)| sleeper.process == pid).map(|(&tid, _)| tid).collect();
     outcomes(&tids, reading)
@@ -44,7 +44,7 @@ pub(super) fn moved(outcomes: &ProcessStop, tids: &[i32], before: &Reading, afte
     outcomes.keys().chain(tids).filter(|tid| !stood(tid) && !ended(tid)).copied().collect()
 }
 
-/// Take back what was said of threads that have moved.
+/// Take back the outcomes of threads that have moved.
 pub(super) fn take_back(outcomes: &mut ProcessStop, moved: &BTreeSet<i32>, after: &Reading) {
     for &tid in moved {
         let state = after.get(&tid).map_or('?', |sleeper| sleeper.mark.state);

@@ -1,14 +1,15 @@
-//! In which functions of the kernel threads sleep, asked of a few of those that sleep at one place.
+//! The kernel functions that threads sleep in, read for a few of the threads that sleep at one place.
 //!
-//! In: where each thread is in the kernel, by return addresses. Out: the names that /proc tells (wchan). Thousands of threads sleep at a
-//! few places, and /proc takes longest of all for the name of a function (7 us a thread).
+//! In: where each thread is in the kernel, by return addresses. Out: the names from /proc (wchan). Thousands of threads
+//! sleep at a few places, and /proc takes longest of all for the name of a function (7 us a thread).
 
 use std::collections::HashMap;
 
 use super::at_once::Told;
 use super::proc_fs::{self, ProcFs};
 
-/// So many are asked of each place. A thread may have moved on since its place was told, so that they must agree.
+/// The number of threads to read for each place. A thread may have moved on since its place was read, so they must
+/// agree.
 const ASKED: usize = 2;
 
 /// The functions that are known.
@@ -16,7 +17,7 @@ const ASKED: usize = 2;
 pub(super) struct WaitChannels(HashMap<Vec<u64>, String>);
 
 impl WaitChannels {
-    /// Ask of places where several threads of a process sleep.
+    /// Read the names for places where several threads of a process sleep.
     pub(super) fn ask<'t>(proc_fs: &ProcFs, pid: i32, threads: impl Iterator<Item = (i32, &'t Told)>) -> WaitChannels {
         let mut places: HashMap<&[u64], (usize, Vec<i32>)> = HashMap::new();
         for (tid, told) in threads {
@@ -36,7 +37,7 @@ impl WaitChannels {
         WaitChannels(known.collect())
     }
 
-    /// The function that a thread sleeps in; `None` where it is to be asked by itself.
+    /// The function that a thread sleeps in; `None` where the thread needs its own read.
     pub(super) fn of(&self, told: &Told) -> Option<String> {
         self.0.get(place(told)?).cloned()
     }

@@ -1,4 +1,4 @@
-//! What it means that threads of a cluster cannot go on, root cause first.
+//! The meaning of threads of a cluster that cannot go on, root cause first.
 //!
 //! In: [`Members`]. Out: a [`Judgement`]. A deadlock inside of one process is the cause, and all that lead to it are victims; else a
 //! ring of tasks; else workers without a thread left. It writes no sentence.
@@ -11,7 +11,7 @@ use super::ray;
 use super::stuck::{Cluster, Stuck};
 use crate::report::Verdict;
 
-/// What is wrong with a cluster.
+/// The judgement on a cluster.
 pub(super) struct Judgement<'d> {
     pub(super) verdict: Verdict,
     pub(super) cause: Cause,
@@ -24,7 +24,7 @@ pub(super) struct Judgement<'d> {
     pub(super) doubts: BTreeSet<Doubt>,
 }
 
-/// What is behind it all.
+/// The root cause.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// Places of processes that are in something by themselves.
@@ -33,7 +33,7 @@ pub(super) enum Cause {
     Ring(Vec<(Thread, Link)>),
     /// Places of workers without a thread for the tasks that the others wait for.
     Full(Vec<usize>),
-    /// A chain of threads, of which the last waits for nobody in the cluster.
+    /// A chain of threads; the last one waits for nobody in the cluster.
     Last(Vec<(Thread, Option<By>)>),
     /// A task that the scheduler holds back until this thread has done its own.
     HeldBack(String, Thread, By),
@@ -101,7 +101,8 @@ pub(super) fn judge<'d>(members: &'d Members<'d>) -> Judgement<'d> {
     Judgement { verdict, cause, stuck, victims, held_back, doubts }
 }
 
-/// The shortest ring: each thread that cannot go on has somebody to follow, so each way ends in one, or in a process's own deadlock.
+/// The shortest ring: each thread that cannot go on has a thread to follow, so each path ends in a ring, or in a
+/// process's own deadlock.
 fn ring(stuck: &Stuck<'_>) -> Option<Vec<(Thread, Link)>> {
     let strength = |link: &&Link| match link.by {
         By::Holds { .. } | By::Runs(_) => 0,

@@ -1,4 +1,4 @@
-//! Links between threads of a cluster: who is waited for, and how it comes to that.
+//! Links between threads of a cluster: the thread that another one waits for, and the reason.
 //!
 //! In: nothing. Out: the types. Nothing is decided here.
 
@@ -22,8 +22,8 @@ pub(super) enum By {
     Holds { is_entered: bool },
     /// It runs the task of this key.
     Runs(String),
-    /// The task of this key waits for a thread of the worker, of which it is one.
+    /// The task of this key waits for a thread of the worker, and this thread is one of these.
     Occupies(String),
-    /// Nobody is known who could set it, but tasks that wait for a thread.
+    /// No known process could set it, except tasks that wait for a thread.
     Nobody,
 }

@@ -1,7 +1,7 @@
-//! The processes of one cluster, each as its last look showed it, with the same process in the round before.
+//! The processes of one cluster, each as its last sample showed it, with the same process in the round before.
 //!
-//! In: a [`Digest`]. Out: [`Members`], which borrow from it. Of several clusters the one with the most processes is taken, and what is
-//! left out is said.
+//! In: a [`Digest`]. Out: [`Members`], which borrow from it. If there are several clusters, the one with the most
+//! processes counts, and the others are reported as left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +18,12 @@ use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, Job, Runni
 pub(super) struct Members<'d> {
     /// The address of its scheduler.
     pub(super) scheduler: String,
-    /// All looks.
+    /// All samples.
     digest: Option<&'d Digest>,
     /// Workers first, in order of their names.
     pub(super) list: Vec<OfCluster<'d>>,
     pub(super) gaps: Vec<Gap>,
-    /// What witnesses say of tasks, by their ids.
+    /// The witnesses' accounts of tasks, by their ids.
     pub(super) tasks: BTreeMap<&'d str, &'d TaskAccount>,
     /// The places of actors, by their ids.
     pub(super) actors: BTreeMap<&'d str, usize>,
@@ -46,7 +46,7 @@ pub(super) struct OfCluster<'d> {
     pub(super) ids: BTreeMap<i32, &'d str>,
 }
 
-/// Whether what a look shows was there in the round before.
+/// Whether what a sample shows was there in the round before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lasted {
     /// It was not, or another one.
@@ -58,7 +58,7 @@ pub(super) enum Lasted {
 }
 
 impl<'d> Members<'d> {
-    /// The cluster of which there is most in `digest`.
+    /// The cluster with the most processes in `digest`.
     pub(super) fn of(digest: &'d Digest) -> Members<'d> {
         type Seen<'d> = (&'d Look, &'d Member, &'d ClusterMember);
         let mut clusters: BTreeMap<&str, Vec<Seen<'d>>> = BTreeMap::new();
@@ -120,7 +120,8 @@ impl<'d> Members<'d> {
         members
     }
 
-    /// What those who started the cluster say of nodes and pods without a look: a worker there may be what others wait for.
+    /// Accounts of nodes and pods without a sample, from the systems that started the cluster. A worker there may be
+    /// the one that others wait for.
     fn ask_who_started_it(&mut self, digest: &Digest, all: Vec<(&'d Look, &'d Member)>) {
         let engine = all.first().and_then(|(_, member)| member.cluster.as_ref()).map(|cluster| cluster.engine.clone());
         let cluster = Job { engine: engine.unwrap_or_default(), id: None, step: None };
@@ -138,7 +139,8 @@ impl<'d> Members<'d> {
         }));
     }
 
-    /// Whether the last looks at these processes, by their places, began when the looks before at all of them had ended.
+    /// Whether the last samples of these processes, by their places, began when the earlier samples of all of them
+    /// had ended.
     pub(super) fn have_seen_each_other(&self, places: &BTreeSet<usize>) -> bool {
         let members = || places.iter().filter_map(|place| self.list.get(*place));
         let before = members().filter_map(|one| one.before.map(|(_, look)| look));
@@ -155,7 +157,7 @@ impl<'d> Members<'d> {
         !self.list.is_empty() && self.list.iter().all(|one| one.before.is_some())
     }
 
-    /// Whether the scheduler, of which there is a look, knows a lease of this lock no more.
+    /// Whether there is a sample of the scheduler, and it no longer knows this lease of the lock.
     pub(super) fn has_run_out(&self, name: &str, lease: &str) -> bool {
         self.granted.get(name).is_some_and(|known| !known.contains(lease))
     }
@@ -215,7 +217,7 @@ fn order(cluster: &ClusterMember) -> usize {
     ORDER.iter().position(has).unwrap_or(ORDER.len())
 }
 
-/// What a process is called, and shortly.
+/// The full and the short name of a process.
 fn names(cluster: &ClusterMember) -> (String, String) {
     let workers: Vec<_> = cluster.roles.iter().filter(|role| role.role == "worker").collect();
     if let [worker, ..] = workers.as_slice() {

@@ -1,20 +1,20 @@
 //! A cluster of workers, as Dask's or Ray's: one verdict over its processes, where tasks wait for locks and results of each other.
 //!
-//! In: a [`Digest`] with looks at workers, schedulers and clients. Out: a [`Report`]. They have no ranks, and many
+//! In: a [`Digest`] with samples of workers, schedulers and clients. Out: a [`Report`]. They have no ranks, and many
 //! threads of one process wait for different things: so it is threads that are joined here, by names of locks and keys of tasks.
 //!
 //! ```text
 //! members    the processes of one cluster, each with the round before
-//! ray_tasks  what Ray's processes and witnesses say of tasks
-//! link       the types of what leads from one thread to another
-//! ray        actors, by which tasks of Ray's lead to processes
+//! ray_tasks  accounts of tasks by Ray's processes and witnesses
+//! link       the types of links between threads
+//! ray        actors: the ids of Ray's tasks lead to processes
 //! stuck      which threads can never go on, and for whom each of them waits
-//! judge      what that means, root cause first
+//! judge      the judgement, root cause first
 //! tell       the report; its sentences in `sentences`
 //! ```
 //!
 //! A request bears what no other one has (a lease, a task of the event loop) and a lock the name of its lease, so what is the same in
-//! two rounds stood still between them. `deadlock` needs that of each member, and that the looks saw each other.
+//! two rounds stood still between them. `deadlock` needs that of each member, and that the samples saw each other.
 
 mod judge;
 mod link;
@@ -23,9 +23,9 @@ mod ray;
 mod ray_tasks;
 #[cfg(test)]
 mod ray_tests;
+mod report;
 mod sentences;
 mod stuck;
-mod tell;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -43,5 +43,5 @@ pub(super) fn report(digest: &Digest) -> Option<Report> {
     }
     let members = Members::of(digest);
     let judgement = judge::judge(&members);
-    Some(tell::report(digest, &members, &judgement))
+    Some(report::report(digest, &members, &judgement))
 }

@@ -1,7 +1,7 @@
-//! What is Ray's own between the processes of a cluster: actors, by which the ids of their tasks lead to processes.
+//! Ray's own links between the processes of a cluster: the ids of an actor's tasks lead to its process.
 //!
-//! In: [`Members`]. Out: who keeps a task from being done, and names of tasks. It judges nothing. Tasks of actors stay with their actor, so
-//! an actor of which each thread waits takes no other task.
+//! In: [`Members`]. Out: the threads that keep a task from being done, and names of tasks. This module judges nothing.
+//! Tasks of actors stay with their actor, so an actor whose threads all wait takes no other task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ fn is_over(members: &Members<'_>, task: &str) -> Option<bool> {
     members.tasks.get(task).map(|told| OVER.contains(&told.state.as_str()))
 }
 
-/// Whether it is known of what a request waits for that it is not done: that its bytes are not on their way.
+/// Whether the result that a request waits for is known to be undone, so that its bytes are not on their way.
 pub(super) fn is_undone(members: &Members<'_>, request: &ClusterRequest, task: &str) -> bool {
     request.is_undone || is_over(members, task) == Some(false)
 }
@@ -29,7 +29,7 @@ fn threads(members: &Members<'_>, place: usize) -> Option<u32> {
     members.list.get(place)?.cluster.roles.iter().find_map(|role| role.threads)
 }
 
-/// Who keeps the task of this id from being done, if only threads of `stuck` could do it.
+/// The threads that keep the task of this id from being done, if only threads of `stuck` could do it.
 pub(super) fn links(
     members: &Members<'_>,
     running: &BTreeMap<&str, Thread>,

@@ -1,4 +1,4 @@
-//! What Ray says of tasks and processes: states and names of tasks, and which thread runs which.
+//! Ray's accounts of tasks and processes: states and names of tasks, and the threads that run them.
 //!
 //! In: what a process of Ray's says of itself, and accounts of tasks. Out: names of processes, the tasks of threads, the actor of a task.
 //! It knows of no other process.
@@ -9,7 +9,7 @@ use super::super::digest::Digest;
 use super::super::witness::TaskAccount;
 use crate::report::ClusterMember;
 
-/// Of the id of a task, in letters, what is its actor's (src/ray/common/id.h).
+/// The number of letters of a task's id that are its actor's (src/ray/common/id.h).
 const ACTOR_PART: usize = 16;
 /// How the id of no actor begins.
 const NO_ACTOR: &str = "ffffffffffffffffffffffff";
@@ -18,7 +18,7 @@ pub(super) const OVER: [&str; 2] = ["FINISHED", "FAILED"];
 /// A task is with its actor, which has no thread for it, or waits for one that was sent before.
 pub(super) const WITH_ITS_ACTOR: &str = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY";
 const RUNS: &str = "RUNNING";
-/// Letters of an id that tell two of a cluster apart for people.
+/// Letters of an id that suffice for people to distinguish two of a cluster.
 pub(super) const SHORT: usize = 8;
 
 /// Whether a process is one of Ray's.
@@ -26,7 +26,8 @@ pub(super) fn is_of_it(cluster: &ClusterMember) -> bool {
     cluster.engine == "ray"
 }
 
-/// What the witnesses of a digest say of tasks. Of two that speak of the same task the one counts that has seen more of it.
+/// The witnesses' accounts of tasks in a digest. If two accounts are about the same task, the one that has seen more of
+/// it counts.
 pub(super) fn tasks(digest: &Digest) -> BTreeMap<&str, &TaskAccount> {
     let mut found: BTreeMap<&str, &TaskAccount> = BTreeMap::new();
     let rank = |one: &TaskAccount| {
@@ -41,7 +42,7 @@ pub(super) fn tasks(digest: &Digest) -> BTreeMap<&str, &TaskAccount> {
     found
 }
 
-/// What a process is called, and shortly: "actor Partner 7f037e7e".
+/// The full and the short name of a process: "actor Partner 7f037e7e".
 pub(super) fn names(cluster: &ClusterMember) -> (String, String) {
     let Some(role) = cluster.roles.first() else { return ("a process".to_owned(), "process".to_owned()) };
     let called = match (&role.actor, &role.name, &role.id) {
@@ -70,7 +71,7 @@ pub(super) fn by_worker<'d>(tasks: &BTreeMap<&'d str, &'d TaskAccount>) -> BTree
     found
 }
 
-/// The ids of the tasks that threads run: Ray tells the worker, and the function tells the thread where one alone runs it.
+/// The ids of the tasks that threads run: Ray names the worker, and the function names the thread if only one runs it.
 pub(super) fn ids<'d>(
     cluster: &ClusterMember,
     running: &BTreeMap<&'d str, Vec<&'d TaskAccount>>,

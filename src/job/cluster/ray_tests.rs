@@ -116,11 +116,11 @@ fn one_round_or_a_result_that_may_be_there_is_no_proof() {
     assert_eq!(both(&unknown, Some(&list("RUNNING"))).verdict, Verdict::Deadlock);
     assert_eq!(both(&unknown, Some(&list("FINISHED"))).verdict, Verdict::Blocked);
     assert_eq!(both(&mutual(), Some(&list("FINISHED"))).verdict, Verdict::Blocked);
-    // Who gives up after a time goes on.
+    // A request with a time-out goes on.
     let mut timed = mutual();
     cluster(&mut timed[0]).requests[0].timed = true;
     assert_eq!(both(&timed, None).verdict, Verdict::Blocked);
-    // And who has a thread left takes the task.
+    // And an actor with a free thread takes the task.
     let mut more = mutual();
     cluster(&mut more[1]).roles[0].threads = Some(2);
     assert_eq!(both(&more, None).verdict, Verdict::Blocked);

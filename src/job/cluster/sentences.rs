@@ -1,4 +1,4 @@
-//! What is said of a cluster, in sentences.
+//! Sentences about a cluster.
 //!
 //! In: [`Members`] and a [`Judgement`]. Out: the summary of the report, and the words for requests and processes. It decides nothing.
 
@@ -12,7 +12,7 @@ use super::ray_tasks;
 use crate::limits::job::MOST_SAID;
 use crate::report::ClusterRequest;
 
-/// Who tells.
+/// The data of the sentences.
 pub(super) struct Sentences<'j> {
     pub(super) members: &'j Members<'j>,
     pub(super) judgement: &'j Judgement<'j>,
@@ -175,7 +175,7 @@ impl Sentences<'_> {
 
     fn last(&self, chain: &[(Thread, Option<By>)]) -> String {
         let mut text = String::new();
-        // Of thousands the first ones, and where it ends.
+        // The sentence about a chain of thousands has only the first links and the end.
         let hidden = chain.len().saturating_sub(MOST_SAID + 1);
         for (position, (at, by)) in chain.iter().enumerate() {
             if hidden > 0 && (MOST_SAID..MOST_SAID + hidden).contains(&position) {
@@ -214,7 +214,7 @@ impl Sentences<'_> {
         format!("{}.", capital(&text))
     }
 
-    /// What a thread does that waits for nobody in the cluster.
+    /// The activity of a thread that waits for nobody in the cluster.
     fn doing(&self, thread: Thread) -> String {
         let doing = self.members.task_of(thread.0, thread.1).map(|task| task.doing.clone());
         doing.filter(|doing| !doing.is_empty()).unwrap_or_else(|| "was not seen to wait".to_owned())

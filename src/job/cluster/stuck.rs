@@ -1,9 +1,9 @@
-//! Which threads of a cluster can never go on, and for whom each of them waits.
+//! Threads of a cluster that can never go on, and the threads that each of them waits for.
 //!
-//! In: [`Members`]. Out: [`Stuck`]: the largest set of threads of which each waits for a thread of the set, or for a task that only
-//! threads of the set could run. A thread leaves it when something that is known could still end its wait: a holder that goes on, a
-//! worker with a free thread, or whoever is not known. A request that gives up by itself, or that is another one than before, never
-//! is in it.
+//! In: [`Members`]. Out: [`Stuck`]: the largest set in which each thread waits for another thread of the set, or for a
+//! task that only threads of the set could run. A thread leaves the set if a holder that goes on, a worker with a free
+//! thread, or an unknown process could still end its wait. Requests with a time-out, and requests that changed since
+//! the first round, are never in the set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::ray_tasks;
 use crate::limits::job::{MOST_STEPS, MOST_WAITING};
 use crate::report::{ClusterLease, ClusterRequest};
 
-/// Whether anybody may give what is asked for, and nobody has it.
+/// Whether any process may answer this kind of request, so that it has no holder.
 fn is_for_anybody(request: &ClusterRequest) -> bool {
     ["event", "queue", "variable"].contains(&request.what.as_str())
 }
@@ -28,7 +28,7 @@ pub(super) struct Stuck<'d> {
     pub(super) inside: BTreeSet<Thread>,
 }
 
-/// What one of them waits for.
+/// The wait of one of them.
 #[derive(Debug)]
 pub(super) struct Waits<'d> {
     pub(super) request: &'d ClusterRequest,
@@ -63,7 +63,7 @@ impl<'d> Stuck<'d> {
     }
 }
 
-/// Who has and runs what.
+/// The running tasks and the leases of a cluster.
 pub(super) struct Cluster<'d> {
     members: &'d Members<'d>,
     running: BTreeMap<&'d str, Thread>,
@@ -90,7 +90,7 @@ impl<'d> Cluster<'d> {
                 cluster.leases.entry((&lease.what, &lease.name)).or_default().push((place, lease));
             }
             if ray_tasks::is_of_it(one.cluster) {
-                // These are told by their functions, which many have.
+                // The names of Ray's tasks are functions, which many tasks share, so their ids count here.
                 cluster.running.extend(one.ids.iter().map(|(tid, id)| (*id, (place, *tid))));
                 continue;
             }
@@ -101,8 +101,9 @@ impl<'d> Cluster<'d> {
         cluster
     }
 
-    /// Take out of `stuck` all threads whose requests somebody beyond it could answer, and give the links of the others. Who leaves
-    /// has only those asked again who were to wait for it: a chain of thousands is walked once.
+    /// Removes all threads from `stuck` whose requests a thread outside could answer, and returns the links of the
+    /// others. If a thread leaves, only the threads that were to wait for it are checked again, so a chain of thousands
+    /// is walked once.
     fn never_answered(&self, requests: &Requests<'_>, stuck: &mut BTreeSet<Thread>) -> BTreeMap<Thread, Vec<Link>> {
         let mut links: BTreeMap<Thread, Vec<Link>> = BTreeMap::new();
         let mut behind: BTreeMap<Thread, Vec<Thread>> = BTreeMap::new();
@@ -127,7 +128,7 @@ impl<'d> Cluster<'d> {
                     }
                 }
             }
-            // What nobody in particular answers has one answer for all who ask, and it changes once.
+            // Requests that no particular process answers have one answer for all requesters, and it changes once.
             let still: Vec<Thread> = of_anybody.iter().copied().filter(|thread| stuck.contains(thread)).collect();
             let Some(nobody) = (if still.is_empty() { None } else { self.nobody(stuck) }) else {
                 if still.is_empty() {
@@ -144,7 +145,7 @@ impl<'d> Cluster<'d> {
         }
     }
 
-    /// Whom a request waits for if all of `stuck` are; `None` if somebody else could answer.
+    /// The threads that a request waits for if all of `stuck` are stuck; `None` if another one could answer.
     fn links(&self, request: &ClusterRequest, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
         match request.what.as_str() {
             "lock" | "semaphore" => {
@@ -169,7 +170,7 @@ impl<'d> Cluster<'d> {
         self.members.engine() == "ray"
     }
 
-    /// Who has a lock, and whether these are all who may.
+    /// The holders of a lock, and whether these are as many as may hold it.
     pub(super) fn holders(&self, request: &ClusterRequest) -> (Vec<Link>, bool) {
         let mut holders = Vec::new();
         let mut most = 1;
@@ -190,8 +191,8 @@ impl<'d> Cluster<'d> {
         (holders, is_all)
     }
 
-    /// Who keeps the task of a key from being done. Tasks that share what they wait for are `seen` once: else the ways to it double
-    /// with each step.
+    /// The threads that keep the task of a key from being done. A task that several others wait for is `seen` once;
+    /// otherwise the number of ways to it doubles with each step.
     fn of_key<'k>(
         &self,
         key: &'k str,
@@ -231,7 +232,8 @@ impl<'d> Cluster<'d> {
         (count > 0 && own.len() >= count as usize && own.iter().all(|thread| stuck.contains(thread))).then_some(own)
     }
 
-    /// Nobody could set what is waited for but tasks that wait for a thread, of which none is left; clients wait as well.
+    /// The links if only tasks that wait for a thread could answer, no worker has a free thread, and all clients wait,
+    /// too.
     fn nobody(&self, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
         let mut links = Vec::new();
         let mut has_ready = false;
@@ -249,8 +251,8 @@ impl<'d> Cluster<'d> {
         (has_ready && !links.is_empty()).then_some(links)
     }
 
-    /// Workers of which each thread waits for the cluster, with tasks that wait for a thread: what a person should see, even where it
-    /// proves nothing.
+    /// Workers whose threads all wait for the cluster, while tasks wait for a thread. The report shows them even if
+    /// they prove nothing.
     pub(super) fn full(&self) -> Vec<usize> {
         let is_full = |place: &usize| {
             let one = &self.members.list[*place];
@@ -295,7 +297,8 @@ impl<'d> Cluster<'d> {
         })
     }
 
-    /// The thread that a request comes to, where it is one: who has the lock, or runs the task or what the task waits for.
+    /// The thread that a request leads to, if there is one: the holder of the lock, or the thread that runs the task or
+    /// its dependency.
     pub(super) fn leads_to(&self, request: &ClusterRequest) -> Option<(Thread, By)> {
         if ["lock", "semaphore"].contains(&request.what.as_str()) {
             return self.holders(request).0.into_iter().next().map(|link| (link.to, link.by));

@@ -197,7 +197,7 @@ fn workers_without_a_thread_for_what_theirs_wait_for_are_suspected() {
     let mut seceded = results;
     cluster(&mut seceded).running[0].has_seceded = true;
     assert_eq!(both(&[seceded]).verdict, Verdict::Blocked);
-    // Whoever may set an event: a client that does not wait, but not one that does.
+    // A client that does not wait may set an event; one that waits may not.
     let events = full("event", ["done-0", "done-1"]);
     assert_eq!(both(&[events.clone(), member(1, "client")]).verdict, Verdict::Blocked);
     let client = asks(member(1, "client"), 101, "result", "outer-1000", "r");
@@ -223,7 +223,7 @@ fn who_waits_for_whom_is_told_up_to_the_task_that_waits_for_nobody() {
     );
 }
 
-/// Workers each of which has a lock and wants the next one's; the last goes on.
+/// Workers: each has a lock and waits for the next one's; the last goes on.
 fn chain(length: i32) -> Vec<Member> {
     let lock = |number: i32| format!("lock-{number}");
     let link = |number: i32| {

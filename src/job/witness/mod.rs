@@ -1,8 +1,11 @@
-//! What others say of the ranks of a job: PyTorch's Flight Recorder, NCCL's RAS, Ray's list of tasks, Slurm and Kubernetes.
+//! Other programs' accounts of the ranks of a job: PyTorch's Flight Recorder, NCCL's RAS, Ray's list of tasks, Slurm
+//! and Kubernetes.
 //!
-//! In: the bytes of a file. Out: a [`Witness`]: of each rank that it speaks of, which operation it has entered last and not left;
-//! of each task in which state it is, and where; or of each node and pod what keeps it from running. Such a file knows what no stack shows: a kernel of NCCL that was enqueued long ago, and who has not enqueued it. It is of one moment of
-//! each rank, so nothing that it says stands still by itself; and it is foreign: nothing in it is executed.
+//! In: the bytes of a file. Out: a [`Witness`]. For a rank it has the last operation that the rank has entered and not
+//! left; for a task its state and place; for a node or pod the reason why it does not run. Witnesses know facts that no
+//! stack shows: a kernel of NCCL that was enqueued long ago, and the ranks that have not enqueued it. An account is of
+//! one moment of each rank, so it alone never shows that something stood still. The file is foreign: nothing in it is
+//! executed.
 //!
 //! ```text
 //! pickle           plain data in a pickle, as JSON
@@ -13,7 +16,7 @@
 //! pods             lists of Kubernetes' pods and jobs
 //! ```
 
-// What it reads is foreign.
+// All of its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -35,15 +38,14 @@ mod slurm;
 mod tests;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::content;
 use super::long_message::shortened;
-use crate::nccl_ras::Answer;
+use crate::nccl_ras::{self, Answer};
 use crate::report::{Gap, NcclRas};
 use crate::waits::collective::Collective;
 
-/// A file of somebody else's about ranks.
+/// Another program's file about ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Witness {
     /// Its name: made from its content.
@@ -54,28 +56,28 @@ pub(crate) struct Witness {
     /// The name of its file.
     pub file: String,
     pub accounts: Vec<Account>,
-    /// Of tasks. Since 1.2.
+    /// Accounts of tasks. Since 1.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskAccount>,
-    /// Of jobs. Since 1.3.
+    /// Accounts of jobs. Since 1.3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobAccount>,
-    /// Of nodes and pods. Since 1.3.
+    /// Accounts of nodes and pods. Since 1.3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceAccount>,
-    /// What it could not tell.
+    /// Data that it lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
 
-/// What a witness says of jobs, and of where their ranks are, or should be.
+/// A witness's accounts of jobs, and of the places where their ranks are, or should be.
 #[derive(Debug, Default)]
 struct Places {
     jobs: Vec<JobAccount>,
     places: Vec<PlaceAccount>,
 }
 
-/// What a witness says of a job, or of a step of it.
+/// A witness's account of a job, or of a step of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobAccount {
     /// `slurm`, `kubernetes`.
@@ -90,18 +92,18 @@ pub(crate) struct JobAccount {
     /// The nodes that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// What keeps it from running: "is CANCELLED".
+    /// The reason why it does not run: "is CANCELLED".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fate: Option<String>,
 }
 
-/// What a witness says of a node or pod.
+/// A witness's account of a node or pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlaceAccount {
     /// `node`, `pod`.
     pub kind: String,
     pub name: String,
-    /// Names by which looks there may call their host.
+    /// Names by which samples there may call their host.
     pub hosts: Vec<String>,
     /// The job that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +114,7 @@ pub(crate) struct PlaceAccount {
     /// How many ranks its job has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u32>,
-    /// What keeps it from running: "is DOWN (Not responding)".
+    /// The reason why it does not run: "is DOWN (Not responding)".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fate: Option<String>,
     /// Its processes have ended, and none is to come.
@@ -123,7 +125,7 @@ pub(crate) struct PlaceAccount {
     pub began: Option<String>,
 }
 
-/// What a witness says of one rank in one group.
+/// A witness's account of one rank in one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// The rank of the job.
@@ -142,7 +144,7 @@ pub(crate) struct Account {
     /// The first operation that it has entered and not left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Collective>,
-    /// What is given to it: types and sizes.
+    /// Its data: types and sizes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub data: String,
     /// The line of the program that entered it.
@@ -153,12 +155,12 @@ pub(crate) struct Account {
     pub since: Option<u64>,
 }
 
-/// What a witness says of one task.
+/// A witness's account of one task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TaskAccount {
     /// Its id.
     pub task: String,
-    /// What people call it: `Partner.answer`.
+    /// Its name for people: `Partner.answer`.
     pub name: String,
     /// The engine's word for its state.
     pub state: String,
@@ -180,7 +182,7 @@ pub(crate) enum WitnessError {
         file: String,
         /// Whose it seems to be.
         source_name: &'static str,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }
@@ -206,7 +208,7 @@ impl Witness {
             let launched = slurm::of_text(&String::from_utf8_lossy(bytes));
             return Some(Ok(Witness::of_places(SLURM, file, launched)));
         }
-        // What the server says before its answer.
+        // The server's lines before its answer.
         let bytes = match bytes.starts_with(b"SERVER PROTOCOL ") {
             true => {
                 bytes.iter().position(|byte| *byte == b'{').and_then(|begin| bytes.get(begin..)).unwrap_or_default()
@@ -217,7 +219,7 @@ impl Witness {
         if !first.is_some_and(|byte| b"{[".contains(byte)) {
             return None;
         }
-        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let value = nccl_ras::json(bytes)?;
         if flight_recorder::is_one(&value) {
             let accounts = flight_recorder::accounts(&value, file).map_err(|why| damaged(RECORDER, why));
             return Some(accounts.map(|(accounts, gaps)| Witness::named(RECORDER, file, accounts, gaps)));
@@ -239,7 +241,7 @@ impl Witness {
         None
     }
 
-    /// What NCCL's RAS answered to lockscope itself.
+    /// The answer of NCCL's RAS to lockscope itself.
     pub(crate) fn of_ras(answer: &NcclRas) -> Witness {
         let communicators = answer.communicators.clone();
         let (accounts, gaps) = ras::accounts(&Answer { communicators });

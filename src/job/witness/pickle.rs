@@ -12,7 +12,7 @@ use crate::limits::job::{DEEPEST_WITNESS, MOST_WITNESS_VALUES};
 /// Why a pickle was not read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum PickleError {
-    /// It ends in the midst of something.
+    /// It ends inside an instruction.
     #[error("it is cut")]
     Cut,
     /// It takes from a stack that is empty, or what is there is something else.
@@ -221,7 +221,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What lies above the last mark of a beginning, which goes too.
+    /// Removes and returns the values above the last mark of a beginning.
     fn since_begin(&mut self, at: usize) -> Result<Vec<Id>, PickleError> {
         let begin = self.stack.iter().rposition(|entry| *entry == Entry::Begin).ok_or(PickleError::Senseless(at))?;
         let items = self.stack.split_off(begin);

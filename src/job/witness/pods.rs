@@ -45,7 +45,7 @@ fn items(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
     })
 }
 
-/// What a list says.
+/// The contents of a list.
 pub(super) fn places(value: &Value) -> Places {
     let mut found = Places::default();
     for (kind, item) in items(value).bounded(MOST_PLACES, || "a list of Kubernetes' pods".to_owned(), "pods") {
@@ -107,7 +107,7 @@ fn pod(pod: &Value, name: &str) -> PlaceAccount {
     }
 }
 
-/// What keeps its container from going on, the outermost first; or what has happened to it before.
+/// The reason why its container does not go on, the outermost first; or an earlier event of the container.
 fn fate(pod: &Value, phase: &str) -> Option<String> {
     let containers: Vec<&Value> = ["/status/initContainerStatuses", "/status/containerStatuses"]
         .into_iter()
@@ -118,7 +118,7 @@ fn fate(pod: &Value, phase: &str) -> Option<String> {
         containers.iter().find_map(|one| {
             let waiting = one.pointer("/state/waiting")?;
             let before = one.pointer("/lastState/terminated").and_then(ended_before).unwrap_or_default();
-            // What each pod does at first says nothing.
+            // Every pod is in this state at first, so it is no evidence.
             let reason = text(waiting, "/reason").filter(|reason| *reason != "PodInitializing")?;
             Some(after(one, format!("waits: {reason}{}{before}", in_brackets(text(waiting, "/message")))))
         })

@@ -1,8 +1,10 @@
-//! What Slurm says of jobs, steps and nodes: `scontrol show job`, `show step`, `show node`, in any order behind each other, also with
-//! `--oneliner`; and the JSON of `squeue`, `sinfo` and newer `scontrol`s (seen of 22.05; of later ones states are lists).
+//! Slurm's accounts of jobs, steps and nodes. These are `scontrol show job`, `show step` and `show node`, in any order
+//! behind each other, also with `--oneliner`; and the JSON of `squeue`, `sinfo` and newer `scontrol`s (seen with 22.05;
+//! later versions give states as lists).
 //!
-//! In: the text, or the JSON. Out: a [`JobAccount`] for each job and step, a [`PlaceAccount`] for each node. Slurm counts the tasks of a
-//! step and does not say which node has which: that is concluded from the nodes that were looked at.
+//! In: the text, or the JSON. Out: a [`JobAccount`] for each job and step, a [`PlaceAccount`] for each node. Slurm
+//! counts the tasks of a step but does not say which node has which. lockscope infers that from the nodes that were
+//! sampled.
 
 use serde_json::Value;
 
@@ -26,7 +28,7 @@ const WELL: [&str; 10] = [
     "PLANNED",
     "DYNAMIC_NORM",
 ];
-/// What stands where there is nothing.
+/// Slurm's texts for no value.
 const NOTHING: [&str; 5] = ["", "(null)", "None", "N/A", "Unknown"];
 
 /// Whether a text is one, by how it begins.
@@ -126,13 +128,13 @@ fn value<'t>(lines: &[&'t str], key: &str) -> Option<&'t str> {
     tokens.find_map(|token| token.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// Why a node is out: words of whoever took it out, up to who that was.
+/// The reason why a node is out: the administrator's words, without the name.
 fn reason_of_node<'t>(lines: &[&'t str]) -> Option<&'t str> {
     let rest = lines.iter().find_map(|line| Some(line.split_once(" Reason=")?.1))?;
     Some(rest.split(" [").next().unwrap_or(rest).trim())
 }
 
-/// What keeps it from running: its states that are none of a healthy one.
+/// The reason why it does not run: its states that no healthy one has.
 fn fate(states: &[String], reason: Option<&str>) -> Option<String> {
     let ill: Vec<&str> =
         states.iter().map(String::as_str).filter(|state| !WELL.contains(state) && !state.is_empty()).collect();

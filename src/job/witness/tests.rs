@@ -35,7 +35,7 @@ fn told(dumps: &[Value]) -> Report {
         digest.add_witness(witness(dump, &format!("trace_rank_{rank}.json")));
     }
     let report = crate::job::report(&digest);
-    // What was merged to a file says the same.
+    // A merged file has the same accounts.
     let again = Digest::read(&digest.write(), "all").expect("a digest");
     assert_eq!(again, digest);
     report
@@ -147,7 +147,7 @@ fn a_pickle_is_read_as_data_and_never_run() {
     assert_eq!(pickled(b"\x8a\x02\0\xff"), Ok(json!(-256)));
     assert_eq!(pickled(b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\xff"), Ok(json!(-1)));
     assert_eq!(pickled(b"G\x3f\xf8\0\0\0\0\0\0"), Ok(json!(1.5)));
-    // What os.system('true') would be.
+    // A pickle of os.system('true').
     assert_eq!(pickled(b"cposix\nsystem\n(X\x04\0\0\0truetR"), Err(PickleError::NotPlain("instruction 0x63".into())));
     for cut in [&b"X\xff\0\0\0a"[..], b"\x8a\x05\0", b"J\0"] {
         assert_eq!(pickle::read(&[&[0x80, 2][..], cut].concat()), Err(PickleError::Cut), "{cut:?}");

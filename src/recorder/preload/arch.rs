@@ -1,4 +1,4 @@
-//! What depends on the machine: storage of a thread, system calls, and the entries that know who called.
+//! The code that depends on the machine: storage of a thread, system calls, and the entries that know the caller.
 //!
 //! In: nothing. Out: [`thread`], [`system_call`], and the macro `interposed`. x86-64 for now.
 
@@ -7,7 +7,8 @@ use core::ffi::CStr;
 
 use crate::table::{MOST_FUNCTIONS, Row};
 
-/// What a thread keeps: storage of the initial kind, which needs no allocation. A library that is there from the start may have it.
+/// The storage of a thread. It is of the initial kind, which needs no allocation. A library may have it if it is loaded
+/// from the start.
 #[repr(C)]
 pub(crate) struct Thread {
     /// Its row of the table, or null before its first lock.
@@ -22,6 +23,8 @@ pub(crate) struct Thread {
     pub(crate) given_back_count: usize,
     /// Its number, once it has one.
     pub(crate) number: usize,
+    /// Whether it is held before a lock ([`stand`](crate::stand)).
+    pub(crate) standing: usize,
 }
 
 global_asm!(
@@ -69,27 +72,49 @@ pub(crate) const CLOCK: &CStr = c"__vdso_clock_gettime";
 
 pub(crate) const READ: usize = 0;
 pub(crate) const CLOSE: usize = 3;
+pub(crate) const LSEEK: usize = 8;
 pub(crate) const MMAP: usize = 9;
 pub(crate) const MUNMAP: usize = 11;
+pub(crate) const RT_SIGACTION: usize = 13;
+pub(crate) const RT_SIGPROCMASK: usize = 14;
 pub(crate) const MADVISE: usize = 28;
 pub(crate) const GETPID: usize = 39;
 pub(crate) const READLINK: usize = 267;
+pub(crate) const SCHED_GETSCHEDULER: usize = 145;
 pub(crate) const PRCTL: usize = 157;
 pub(crate) const GETTID: usize = 186;
+pub(crate) const FUTEX: usize = 202;
 pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const TGKILL: usize = 234;
 pub(crate) const OPENAT: usize = 257;
+pub(crate) const FACCESSAT: usize = 269;
 pub(crate) const FALLOCATE: usize = 285;
 pub(crate) const PRLIMIT: usize = 302;
+pub(crate) const PROCESS_VM_READV: usize = 310;
+pub(crate) const SECCOMP: usize = 317;
 pub(crate) const EXECVEAT: usize = 322;
 pub(crate) const STATX: usize = 332;
 
-/// A system call, past the C library: `errno` stays as it is. What is below zero is an error.
+/// `PR_SET_SECCOMP`, the first argument of `prctl`.
+pub(crate) const SET_SECCOMP: usize = 22;
+
+/// A system call of the recorder's own, past the C library: `errno` stays as it is. A result below zero is an error: EPERM
+/// for all calls of a process that has given itself a filter.
 #[inline]
 pub(crate) fn system_call(number: usize, arguments: [usize; 6]) -> isize {
+    const EPERM: isize = 1;
+    if crate::filters::is_filtered() {
+        return -EPERM;
+    }
+    raw_call(number, arguments)
+}
+
+/// A system call that the program asked for.
+#[inline]
+pub(crate) fn raw_call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
-    // SAFETY: the calls made here write nothing but to buffers of the recorder's own.
+    // SAFETY: the calls made here write to nothing but buffers of the recorder's own, and to what the program gave.
     unsafe {
         asm!(
             "syscall",
@@ -105,15 +130,15 @@ pub(crate) fn system_call(number: usize, arguments: [usize; 6]) -> isize {
 /// The entry of the function of CUDA's driver with this number: it goes on to that function, with the same arguments.
 pub(crate) fn call_entry(number: usize) -> usize {
     unsafe extern "C" {
-        /// The first of the entries, each of which takes 16 bytes.
+        /// The first of the entries; each takes 16 bytes.
         fn lockscope_recorder_calls();
     }
     lockscope_recorder_calls as *const () as usize + number * 16
 }
 
-// Each entry leaves its own address in r11. Then, below the saved frame pointer: six arguments (-48), the function's address and later the
-// answer (-56), rax (-64), eight registers of floating point (-192), the outer call (-272), and what is handed on of the arguments on the
-// stack: eight words, though a function may have fewer.
+// Each entry leaves its own address in r11. Then, below the saved frame pointer: six arguments (-48), the function's
+// address and later the answer (-56), rax (-64), eight registers of floating point (-192), the outer call (-272), and
+// what is handed on of the arguments on the stack: eight words, though a function may have fewer.
 global_asm!(
     ".text",
     ".p2align 4",
@@ -206,11 +231,11 @@ global_asm!(
 
 const _: () = assert!(size_of::<crate::cuda::Outer>() <= 80);
 
-/// `dlsym`. What is asked for by other names than the driver's, or from wherever it is found next, goes on to the C library as if nothing
-/// stood before it: that looks who calls.
+/// `dlsym`. A request for another name than the driver's, or for the next library that has it, goes on to the C library
+/// as if nothing stood before it. The C library checks who calls.
 #[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlsym() {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn dlsym() {
     core::arch::naked_asm!(
         "lea rax, [rdi + 1]", // RTLD_NEXT is -1, RTLD_DEFAULT is 0
         "cmp rax, 1",
@@ -242,7 +267,84 @@ pub unsafe extern "C" fn dlsym() {
     )
 }
 
-/// What a thread begins with: it is told, and goes on with what the program gave. No frame of the recorder's stays on its stack.
+/// `syscall` and `prctl`, but for what sets a filter: with no frame, for calls that return twice.
+///
+/// # Safety
+///
+/// As the kernel's own calls.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp rdi, {seccomp}",
+        "je 4f",
+        "cmp rdi, {prctl}",
+        "jne 2f",
+        "cmp esi, {set_seccomp}",
+        "je 4f",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 3f",
+        "ret",
+        "3:",
+        "mov rdi, rax",
+        "jmp {failed}",
+        "4:",
+        "jmp {sets_filter}",
+        seccomp = const SECCOMP,
+        prctl = const PRCTL,
+        set_seccomp = const SET_SECCOMP,
+        failed = sym crate::filters::failed,
+        sets_filter = sym crate::filters::sets_filter,
+    )
+}
+
+/// See [`syscall`].
+///
+/// # Safety
+///
+/// As the kernel's own call.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn prctl() {
+    core::arch::naked_asm!(
+        "cmp edi, {set_seccomp}",
+        "je 4f",
+        "mov eax, {prctl}",
+        "mov r10, rcx",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 3f",
+        "ret",
+        "3:",
+        "mov rdi, rax",
+        "jmp {failed}",
+        "4:",
+        "mov r9, r8",
+        "mov r8, rcx",
+        "mov rcx, rdx",
+        "mov rdx, rsi",
+        "mov rsi, rdi",
+        "mov edi, {prctl}",
+        // The sixth argument of the call is the word above the return address, which prctl(2) does not look at.
+        "jmp {sets_filter}",
+        set_seccomp = const SET_SECCOMP,
+        prctl = const PRCTL,
+        failed = sym crate::filters::failed,
+        sets_filter = sym crate::filters::sets_filter,
+    )
+}
+
+/// The entry of a new thread. It notes the start, and goes on with the program's function. No frame of the recorder's
+/// stays on its stack.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn begin_thread() {
     core::arch::naked_asm!(
@@ -255,29 +357,29 @@ pub(crate) unsafe extern "C" fn begin_thread() {
     )
 }
 
-/// Functions of the C library that come here first. Each goes on to a function with the same arguments, four at most, and as the
-/// fifth and sixth the address that it returns to and the stack pointer of the caller.
+/// Functions of the C library that come here first. Each goes on to a function with the same arguments, four at most,
+/// and as the fifth and sixth the address that it returns to and the stack pointer of the caller.
 macro_rules! interposed {
     ($($name:ident => $body:path;)*) => { $(
         /// Goes on to the function of the recorder, which calls the C library's.
         #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        unsafe extern "C" fn $name() {
             core::arch::naked_asm!("mov r8, qword ptr [rsp]", "lea r9, [rsp + 8]", "jmp {}", sym $body)
         }
     )* };
 }
 pub(crate) use interposed;
 
-/// Functions whose further arguments are a list that ends with a null pointer, as those of `execl`: `body(first, list, 0, 0)`. The
-/// list comes to lie where the caller has its other end, in front of it those that came in registers; the address to return to
-/// waits below meanwhile.
+/// Functions whose further arguments are a list that ends with a null pointer, as those of `execl`: `body(first, list,
+/// 0, 0)`. The list comes to lie where the caller has its other end, in front of it those that came in registers; the
+/// address to return to waits below meanwhile.
 macro_rules! listed {
     ($($name:ident => $body:path;)*) => { $(
         /// Goes on to the function of the recorder, which calls the C library's.
         #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
                 "mov rax, qword ptr [rsp]",
                 "mov qword ptr [rsp], r9",

@@ -1,9 +1,9 @@
 //! Calls into CUDA's driver: the last one of each thread, its arguments, its answer, and the last error.
 //!
-//! In: `dlsym` and `cuGetProcAddress`, by which CUDA's runtime, `ctypes` and all frameworks ask for the driver's functions; what they
-//! get is an entry of [`arch::call_entry`], which goes on to the function that they asked for. Out: [`DriverCall`] of the thread's
-//! row. Functions of `cuGetExportTable`, which have no names, and calls of a program that was linked with the driver itself are not
-//! seen.
+//! In: `dlsym` and `cuGetProcAddress`, by which CUDA's runtime, `ctypes` and all frameworks ask for the driver's
+//! functions; what they get is an entry of [`arch::call_entry`], which goes on to the function that they asked for.
+//! Out: [`DriverCall`] of the thread's row. Functions of `cuGetExportTable`, which have no names, and calls of a
+//! program that was linked with the driver itself are not seen.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::table::{DriverCall, LONGEST_NAME, MOST_FUNCTIONS, table};
 const DRIVER: &[u8] = b"libcuda.so";
 /// Not yet done: an answer, and no error [cuda.h, CUDA_ERROR_NOT_READY].
 const NOT_READY: u32 = 600;
-/// The functions that were asked for, by the numbers of their entries.
+/// The functions that the program requested, by the numbers of their entries.
 static FUNCTIONS: [AtomicUsize; MOST_FUNCTIONS] = [const { AtomicUsize::new(0) }; MOST_FUNCTIONS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
@@ -45,7 +45,8 @@ pub(crate) extern "C" fn dlsym_of_driver(library: usize, name: *const c_char) ->
         return 0;
     }
     // SAFETY: void *dlsym(void *, const char *), with the arguments of the program.
-    let found = unsafe { core::mem::transmute::<usize, extern "C" fn(usize, *const c_char) -> usize>(real)(library, name) };
+    let found =
+        unsafe { core::mem::transmute::<usize, extern "C" fn(usize, *const c_char) -> usize>(real)(library, name) };
     if found == 0 || !symbols::is_in(found, DRIVER) {
         return found;
     }
@@ -53,7 +54,7 @@ pub(crate) extern "C" fn dlsym_of_driver(library: usize, name: *const c_char) ->
     instead(unsafe { CStr::from_ptr(name) }, found)
 }
 
-/// What a program gets that asks for a function of the driver.
+/// The function that a program gets if it requests one of the driver.
 fn instead(name: &CStr, function: usize) -> usize {
     match name.to_bytes() {
         b"cuGetExportTable" => function,
@@ -79,12 +80,21 @@ extern "C" fn by_five(name: *const c_char, function: *mut usize, version: c_int,
     ask(&ASK_BY_FIVE, name, function, version, flags, status)
 }
 
-fn ask(real: &AtomicUsize, name: *const c_char, function: *mut usize, version: c_int, flags: u64, status: usize) -> c_int {
+fn ask(
+    real: &AtomicUsize,
+    name: *const c_char,
+    function: *mut usize,
+    version: c_int,
+    flags: u64,
+    status: usize,
+) -> c_int {
     type Ask = extern "C" fn(*const c_char, *mut usize, c_int, u64, usize) -> c_int;
-    // SAFETY: CUresult cuGetProcAddress(const char *, void **, int, cuuint64_t[, CUdriverProcAddressQueryResult *]), with the arguments
-    // of the program; where there is no fifth it is not looked at. The address was stored before this function was handed out.
-    let result =
-        unsafe { core::mem::transmute::<usize, Ask>(real.load(Ordering::Relaxed))(name, function, version, flags, status) };
+    // SAFETY: CUresult cuGetProcAddress(const char *, void **, int, cuuint64_t[, CUdriverProcAddressQueryResult *]),
+    // with the arguments of the program; where there is no fifth it is ignored. The address was stored before
+    // this function was handed out.
+    let result = unsafe {
+        core::mem::transmute::<usize, Ask>(real.load(Ordering::Relaxed))(name, function, version, flags, status)
+    };
     if result == 0 && !name.is_null() && !function.is_null() {
         // SAFETY: the driver has read the name, and written the function.
         unsafe {
@@ -122,7 +132,7 @@ fn entry(name: &CStr, function: usize) -> usize {
     arch::call_entry(number)
 }
 
-/// What a call was that another one is made within.
+/// An outer call, saved while another one is made within it.
 #[repr(C)]
 pub(crate) struct Outer {
     call: *const DriverCall,

@@ -1,15 +1,19 @@
 //! Programs that the process becomes, and in which the recorder has no business.
 //!
-//! In: `execve`, `execv`, `execvp`, `execvpe`, `execl`, `execlp`, `execle`, `fexecve`, `execveat`, `posix_spawn`, `posix_spawnp`,
-//! `pidfd_spawn`, `pidfd_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for programs of another machine or word size, in which the loader would print an error; for those with a sanitizer, which stands in
-//! front of the same functions and refuses to be second; and for those that carry their environment to other machines or file
-//! systems, where the file is not. It looks at the first bytes of the program. One that is looked for on the PATH is known by its
-//! name alone.
+//! In: `execve`, `execv`, `execvp`, `execvpe`, `execl`, `execlp`, `execle`, `fexecve`, `execveat`, `posix_spawn`,
+//! `posix_spawnp`, `pidfd_spawn`, `pidfd_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for programs
+//! of another machine or word size, in which the loader would print an error; for those with a sanitizer, which stands
+//! in front of the same functions and refuses to be second; and for those that carry their environment to other
+//! machines or file systems, where the file is not. It reads the first bytes of the program. One that is looked for
+//! on the PATH is known by its name alone.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::{CLOSE, EXECVEAT, MACHINE, MMAP, MUNMAP, OPENAT, READ, READLINK, STATX, interposed, listed, system_call};
+use crate::arch::{
+    CLOSE, EXECVEAT, FACCESSAT, MACHINE, MMAP, MUNMAP, OPENAT, READ, READLINK, STATX, interposed, listed, raw_call,
+    system_call,
+};
 use crate::file::decimal;
 use crate::loaded;
 use crate::real::{self, Real, call, call_with_six};
@@ -32,40 +36,40 @@ listed! {
 /// # Safety
 ///
 /// `posix_spawn` as the C library has it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(a: usize, path: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn posix_spawn(a: usize, path: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
     spawned(Real::SPAWN, [a, path, c, d, arguments, list])
 }
 
 /// # Safety
 ///
 /// `posix_spawnp` as the C library has it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(a: usize, file: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn posix_spawnp(a: usize, file: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
     spawned(Real::SPAWNP, [a, file, c, d, arguments, list])
 }
 
 /// # Safety
 ///
 /// `pidfd_spawn` as glibc has it from 2.39 on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pidfd_spawn(a: usize, path: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pidfd_spawn(a: usize, path: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
     spawned(Real::PIDFD_SPAWN, [a, path, c, d, arguments, list])
 }
 
 /// # Safety
 ///
 /// `pidfd_spawnp` as glibc has it from 2.39 on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pidfd_spawnp(a: usize, file: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pidfd_spawnp(a: usize, file: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
     spawned(Real::PIDFD_SPAWNP, [a, file, c, d, arguments, list])
 }
 
 /// # Safety
 ///
 /// `execveat` as glibc has it from 2.34 on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(folder: usize, path: usize, arguments: usize, list: usize, flags: usize) -> i32 {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn execveat(folder: usize, path: usize, arguments: usize, list: usize, flags: usize) -> i32 {
     loaded::ends();
     // SAFETY: what the caller has given; it is no text that is empty but with the flag.
     let is_descriptor = flags & EMPTY_PATH != 0 && path != 0 && unsafe { *(path as *const u8) } == 0;
@@ -79,13 +83,13 @@ pub unsafe extern "C" fn execveat(folder: usize, path: usize, arguments: usize, 
         true => call_with_six(Real::EXECVEAT, arguments),
         // The program has found this function where the C library has none, and is no worse off.
         false => {
-            system_call(EXECVEAT, arguments);
+            raw_call(EXECVEAT, arguments);
             -1
         }
     }
 }
 
-/// `AT_EMPTY_PATH`: the descriptor itself is meant.
+/// `AT_EMPTY_PATH`: the call is about the descriptor itself.
 const EMPTY_PATH: usize = 0x1000;
 /// `AT_FDCWD`.
 const HERE: usize = -100isize as usize;
@@ -123,8 +127,24 @@ static ENVIRONMENT: AtomicUsize = AtomicUsize::new(0);
 
 /// Programs that start others elsewhere with this environment.
 const CARRIERS: [&CStr; 18] = [
-    c"srun", c"sbatch", c"salloc", c"mpirun", c"mpiexec", c"orterun", c"prterun", c"docker", c"podman", c"kubectl",
-    c"qsub", c"bsub", c"ssh", c"chroot", c"bwrap", c"apptainer", c"singularity", c"flatpak",
+    c"srun",
+    c"sbatch",
+    c"salloc",
+    c"mpirun",
+    c"mpiexec",
+    c"orterun",
+    c"prterun",
+    c"docker",
+    c"podman",
+    c"kubectl",
+    c"qsub",
+    c"bsub",
+    c"ssh",
+    c"chroot",
+    c"bwrap",
+    c"apptainer",
+    c"singularity",
+    c"flatpak",
 ];
 /// The variable, and the name of this file.
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
@@ -202,8 +222,8 @@ pub(crate) fn begin() {
     ENVIRONMENT.store(any(c"environ"), Ordering::Relaxed);
 }
 
-/// The environment without the recorder, where the program is none for it. It is in new memory, since the caller may share
-/// all else with its parent (vfork), and goes with the program that is left.
+/// The environment without the recorder, where the program is none for it. It is in new memory, since the caller may
+/// share all else with its parent (vfork), and goes with the program that is left.
 fn without_recorder(program: &Program, environment: usize) -> Option<Made> {
     let is_for_it = match program {
         Program::In(folder, path) => {
@@ -216,14 +236,12 @@ fn without_recorder(program: &Program, environment: usize) -> Option<Made> {
             let parts = b"/proc/self/fd/".iter().chain(decimal(*file as u32 as u64, &mut digits));
             path.iter_mut().zip(parts).for_each(|(byte, from)| *byte = *from);
             let mut name = [0u8; 512];
-            let length = system_call(READLINK, [HERE, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]);
+            let length =
+                system_call(READLINK, [HERE, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]);
             let name = usize::try_from(length).ok().and_then(|length| name.get(..length)).unwrap_or_default();
             !is_foreign(HERE, path.as_ptr() as usize) && !is_carrier(name)
         }
     };
-    if is_for_it {
-        return None;
-    }
     // SAFETY: the environment of execve.
     unsafe {
         let environment = environment as *const *const c_char;
@@ -237,6 +255,15 @@ fn without_recorder(program: &Program, environment: usize) -> Option<Made> {
             count += 1;
         }
         let (place, variable) = place.filter(|(_, variable)| count < MOST && variable.len() < LONGEST)?;
+        let libraries = || {
+            let all = variable.strip_prefix(VARIABLE).unwrap_or_default();
+            all.split(|byte| matches!(byte, b':' | b' ')).filter(|one| !one.is_empty())
+        };
+        let is_own = |library: &[u8]| library.windows(OWN.len()).any(|part| part == OWN);
+        // Another user, or another root, may not get at the library, and the loader would say so on standard error.
+        if is_for_it && libraries().filter(|one| is_own(one)).all(can_be_opened) {
+            return None;
+        }
         let size = (count + 1) * size_of::<usize>() + LONGEST;
         let memory = system_call(MMAP, [0, size, 3, 0x22, usize::MAX, 0]);
         if memory <= 0 {
@@ -251,9 +278,8 @@ fn without_recorder(program: &Program, environment: usize) -> Option<Made> {
             used += bytes.len();
         };
         write(VARIABLE);
-        let libraries = variable.strip_prefix(VARIABLE).unwrap_or_default().split(|byte| matches!(byte, b':' | b' '));
         let mut is_first = true;
-        for library in libraries.filter(|one| !one.is_empty() && !one.windows(OWN.len()).any(|part| part == OWN)) {
+        for library in libraries().filter(|one| !is_own(one)) {
             if !is_first {
                 write(b":");
             }
@@ -264,6 +290,23 @@ fn without_recorder(program: &Program, environment: usize) -> Option<Made> {
         *list.add(place) = text.cast_const().cast();
         Some(Made { at: memory as usize, size })
     }
+}
+
+/// Whether this process, as it is now, can open a file.
+fn can_be_opened(path: &[u8]) -> bool {
+    const CLOSE_ON_EXEC: usize = 0o2000000;
+    let mut name = [0u8; 512];
+    // The last byte is the end of the text. A longer name is not asked for.
+    let room = name.get_mut(..path.len()).filter(|room| room.len() < 512);
+    let Some(room) = room.filter(|_| !crate::filters::is_filtered()) else { return true };
+    room.copy_from_slice(path);
+    let file = system_call(OPENAT, [HERE, name.as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0]);
+    if file >= 0 {
+        system_call(CLOSE, [file as usize, 0, 0, 0, 0, 0]);
+    }
+    // Capabilities that are kept for another user's id end with the program; this call does not count them.
+    const TO_READ: usize = 4;
+    file >= 0 && system_call(FACCESSAT, [HERE, name.as_ptr() as usize, TO_READ, 0, 0, 0]) == 0
 }
 
 fn is_carrier(path: &[u8]) -> bool {
@@ -283,7 +326,8 @@ const SANITIZERS: [&[u8]; 3] = [b"libasan.so", b"libtsan.so", b"libhwasan.so"];
 /// Bytes of a program in which these names are looked for.
 const LOOKED_AT: usize = 16 << 10;
 
-/// Whether it is a plain file: nothing else can be a program, and to open or read a pipe or a device waits, or takes from it.
+/// Whether it is a plain file: nothing else can be a program, and to open or read a pipe or a device waits, or takes
+/// from it.
 fn is_plain(folder: usize, path: usize) -> bool {
     /// `STATX_TYPE`; and where `struct statx` has its mode, and `S_IFMT` of it, from Linux 4.11 on.
     const TYPE: usize = 1;
@@ -296,7 +340,8 @@ fn is_plain(folder: usize, path: usize) -> bool {
     answer == 0 && mode & TYPE_BITS == PLAIN
 }
 
-/// Whether the file is a program for another loader than this one's, of 32 bits or of another machine; or has a sanitizer.
+/// Whether the file is a program for another loader than this one's, of 32 bits or of another machine; or has a
+/// sanitizer.
 fn is_foreign(folder: usize, path: usize) -> bool {
     /// `O_CLOEXEC`, and `O_NONBLOCK`: it may have become a pipe in the meantime.
     const HOW: usize = 0o2000000 | 0o4000;
@@ -307,22 +352,62 @@ fn is_foreign(folder: usize, path: usize) -> bool {
     if file < 0 {
         return false;
     }
-    // What the program needs stands among its first bytes; a thread may have little room for them on its stack.
+    // The program's requirements are among its first bytes. A thread may have little room for them on its stack.
     let memory = system_call(MMAP, [0, LOOKED_AT, 3, 0x22, usize::MAX, 0]);
     let mut is_foreign = false;
     if memory > 0 {
         let read = system_call(READ, [file as usize, memory as usize, LOOKED_AT, 0, 0, 0]);
-        // SAFETY: so much of the new memory was filled.
+        // SAFETY: the call filled this much of the new memory.
         let bytes = unsafe { core::slice::from_raw_parts(memory as *const u8, usize::try_from(read).unwrap_or(0)) };
         if let [0x7f, b'E', b'L', b'F', class, rest @ ..] = bytes
             && let Some([low, high]) = rest.get(13..15)
         {
-            is_foreign = *class != 2
-                || u16::from_le_bytes([*low, *high]) != MACHINE
-                || has_any(bytes, &SANITIZERS);
+            is_foreign = *class != 2 || u16::from_le_bytes([*low, *high]) != MACHINE || has_any(bytes, &SANITIZERS);
         }
         system_call(MUNMAP, [memory as usize, LOOKED_AT, 0, 0, 0, 0]);
     }
     system_call(CLOSE, [file as usize, 0, 0, 0, 0, 0]);
     is_foreign
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The environment that a program gets, in place of one with the recorder among others.
+    fn given(program: &CStr, preload: &CStr) -> Vec<Vec<u8>> {
+        let mut environment = [c"A=1".as_ptr(), preload.as_ptr(), c"B=2".as_ptr(), core::ptr::null()];
+        let at = environment.as_mut_ptr() as usize;
+        let made = without_recorder(&Program::at(program.as_ptr() as usize), at);
+        let list = made.map_or(at, |made| made.at) as *const *const c_char;
+        // SAFETY: an environment, which ends by a null.
+        let read = (0..).map(|position| unsafe { *list.add(position) }).take_while(|text| !text.is_null());
+        // SAFETY: texts of it.
+        let all = read.map(|text| unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()).collect();
+        if let Some(made) = made {
+            system_call(MUNMAP, [made.at, made.size, 0, 0, 0, 0]);
+        }
+        all
+    }
+
+    #[test]
+    fn the_recorder_is_taken_out_for_programs_that_carry_it_elsewhere() {
+        let library = std::env::temp_dir().join(format!("liblockscope_recorder-{}.so", std::process::id()));
+        std::fs::write(&library, "").expect("a file");
+        let preload = format!("LD_PRELOAD={}:/lib/other.so\0", library.display());
+        let preload = CStr::from_bytes_with_nul(preload.as_bytes()).expect("a text");
+        let (kept, without): (&[u8], &[u8]) = (preload.to_bytes(), b"LD_PRELOAD=/lib/other.so");
+        assert_eq!(given(c"/proc/self/exe", preload), [b"A=1", kept, b"B=2"]);
+        assert_eq!(given(c"/nowhere/mpirun", preload), [b"A=1", without, b"B=2"]);
+        assert_eq!(given(c"/dev/null", preload), [b"A=1", kept, b"B=2"]);
+        // For whoever cannot get at it: the loader says so on standard error.
+        std::fs::remove_file(&library).expect("removed");
+        assert_eq!(given(c"/proc/self/exe", preload), [b"A=1", without, b"B=2"]);
+    }
+
+    #[test]
+    fn a_sanitizer_is_known_by_what_the_program_needs() {
+        assert!(has_any(b"libc.so.6\0libasan.so.8\0", &SANITIZERS));
+        assert!(!has_any(b"libc.so.6\0lib", &SANITIZERS));
+    }
 }

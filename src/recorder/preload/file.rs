@@ -1,9 +1,10 @@
 //! The file of a process: which locks were taken while which were held. It outlives the process, however that ends.
 //!
-//! In: records, as words. Out: `PID-TIME.orders` in the folder that [`VARIABLE`] names, which `src/recorder/orders.rs` of lockscope
-//! reads. It is mapped and written by plain stores: no descriptor is kept, which the program might close and use again. What is
-//! mapped was allocated before, so that a full disk loses records and ends nothing. Its end stands in the file itself, so that a child
-//! that the C library does not know of writes behind its parent and not over it; other children have a file of their own.
+//! In: records, as words. Out: `PID-TIME.orders` in the folder that [`VARIABLE`] names, which `src/recorder/orders.rs`
+//! of lockscope reads. The file is mapped and written by plain stores. No descriptor stays open, because the program
+//! might close it and use its number again. All mapped room was allocated before, so a full disk loses records and ends
+//! nothing. The file itself has its end, so that a child that the C library does not know of writes behind its parent
+//! and not over it. Other children have a file of their own.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -27,7 +28,7 @@ const UNFINISHED: u8 = b'-';
 const HERE: usize = -100isize as usize;
 const CLOSE_ON_EXEC: usize = 0o2000000;
 
-/// What the file begins with.
+/// The head of the file.
 #[repr(C)]
 struct Head {
     magic: [u8; 16],
@@ -89,29 +90,33 @@ impl Path {
 static MAPPED: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
 const NONE: *mut Head = core::ptr::without_provenance_mut(1);
 static IS_GROWING: AtomicBool = AtomicBool::new(false);
-/// Counts the files of this process and of those that it was forked from: what was written to another was not to this one.
+/// Counts the files of this process and of its ancestors by fork. Data that went into another file is not in this one.
 static NUMBER: AtomicU32 = AtomicU32::new(1);
 
 /// Whether records are wanted, and where.
 pub(crate) fn begin() {
+    let folder = environment().find_map(|variable| variable.to_bytes().strip_prefix(VARIABLE));
+    if let Some(folder) = folder.filter(|folder| folder.first() == Some(&b'/')) {
+        FOLDER.set(&[folder]);
+    }
+}
+
+/// The variables of the process, as they are now.
+pub(crate) fn environment() -> impl Iterator<Item = &'static CStr> {
     let variable = any(c"environ") as *const *const *const c_char;
-    if variable.is_null() {
-        return;
-    }
-    // SAFETY: char **environ, which ends by a null.
-    unsafe {
-        let mut environment = *variable;
-        while !environment.is_null() && !(*environment).is_null() {
-            let bytes = CStr::from_ptr(*environment).to_bytes();
-            if let Some(folder) = bytes.strip_prefix(VARIABLE) {
-                if folder.first() == Some(&b'/') {
-                    FOLDER.set(&[folder]);
-                }
-                return;
+    // SAFETY: char **environ.
+    let mut next = if variable.is_null() { core::ptr::null() } else { unsafe { *variable } };
+    core::iter::from_fn(move || {
+        // SAFETY: texts of it, which ends by a null.
+        unsafe {
+            if next.is_null() || (*next).is_null() {
+                return None;
             }
-            environment = environment.add(1);
+            let text = CStr::from_ptr(*next);
+            next = next.add(1);
+            Some(text)
         }
-    }
+    })
 }
 
 /// Whether anything is to be written.
@@ -134,7 +139,7 @@ pub(crate) fn ended() {
     }
 }
 
-/// What found no room, in this process, and its file does not have yet: records, locks, frames of Python.
+/// Records, locks and frames of Python of this process that found no room, and that its file does not have yet.
 static LOST: AtomicU64 = AtomicU64::new(0);
 static NOT_HELD: AtomicU64 = AtomicU64::new(0);
 static PLACELESS: AtomicU64 = AtomicU64::new(0);
@@ -144,7 +149,7 @@ static PLACELESS: AtomicU64 = AtomicU64::new(0);
 #[inline(never)]
 pub(crate) fn not_held(table: &Table) {
     counted(table, &NOT_HELD);
-    // It is told though no order is ever seen.
+    // The count is reported even if no order is ever seen.
     opened(table);
 }
 
@@ -205,7 +210,7 @@ pub(crate) fn write(table: &Table, tag: u8, words: &[u64], bytes: &[u8]) -> bool
         return false;
     };
     let head = RECORD | count as u64;
-    // SAFETY: so many words were reserved, for this call alone.
+    // SAFETY: this many words were reserved, for this call alone.
     unsafe {
         AtomicU64::from_ptr(at).store(head | u64::from(UNFINISHED) << 40, Ordering::Relaxed);
         core::ptr::copy_nonoverlapping(words.as_ptr(), at.add(1), words.len());
@@ -223,7 +228,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Room for so many words behind the first.
+    /// Reserves room for `words` words behind the first.
     pub(crate) fn new(table: &Table, words: usize) -> Option<Record> {
         let count = 1 + words;
         let Some(at) = reserve(table, count) else {
@@ -238,14 +243,14 @@ impl Record {
 
     pub(crate) fn word(&mut self, word: u64) {
         if self.used < self.count {
-            // SAFETY: within what was reserved.
+            // SAFETY: within the reserved words.
             unsafe { *self.at.add(self.used) = word };
             self.used += 1;
         }
     }
 
     pub(crate) fn finish(self, tag: u8) {
-        // SAFETY: the first word of what was reserved.
+        // SAFETY: the first of the reserved words.
         unsafe {
             AtomicU64::from_ptr(self.at).store(RECORD | self.count as u64 | u64::from(tag) << 40, Ordering::Release)
         };
@@ -319,6 +324,13 @@ fn opened(table: &Table) -> Option<*mut Head> {
     (mapped != NONE).then_some(mapped)
 }
 
+/// Make the file now, where one is wanted: later it cannot be.
+pub(crate) fn prepare(table: &Table) {
+    if is_wanted() {
+        opened(table);
+    }
+}
+
 /// Make the file, at the first record.
 #[cold]
 #[inline(never)]
@@ -364,7 +376,7 @@ fn make(table: &Table) -> Option<*mut Head> {
         return None;
     }
     let head = memory as *mut Head;
-    // SAFETY: a new mapping of a file that has so much room; nobody else knows it yet.
+    // SAFETY: a new mapping of a file with this much room; no other thread knows it yet.
     unsafe {
         (*head).version = 2;
         (*head).process = process;
@@ -380,7 +392,10 @@ fn make(table: &Table) -> Option<*mut Head> {
 /// Which program it is.
 fn describe(table: &Table) {
     let mut text = [0u8; 1000];
-    let size = system_call(READLINK, [HERE, c"/proc/self/exe".as_ptr() as usize, text.as_mut_ptr() as usize, text.len(), 0, 0]);
+    let size = system_call(
+        READLINK,
+        [HERE, c"/proc/self/exe".as_ptr() as usize, text.as_mut_ptr() as usize, text.len(), 0, 0],
+    );
     if let Some(path) = usize::try_from(size).ok().and_then(|size| text.get(..size)) {
         write(table, b'E', &[path.len() as u64], path);
     }

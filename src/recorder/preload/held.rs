@@ -1,12 +1,14 @@
-//! What a thread has: a lock is taken, and given back.
+//! The holds of a thread: it takes a lock, and releases it.
 //!
-//! In: the address of a lock, its kind, who called. Out: entries of the thread's row. An entry is reserved before it is filled,
-//! and its address is written last: a signal handler that locks in between finds an entry without a lock, and takes the next.
+//! In: the address of a lock, its kind, who called. Out: entries of the thread's row. An entry is reserved before it is
+//! filled, and its address is written last: a signal handler that locks in between finds an entry without a lock, and
+//! takes the next.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::{self, system_call};
 use crate::file;
+use crate::filters;
 use crate::orders;
 use crate::sites;
 use crate::start;
@@ -26,15 +28,20 @@ pub(crate) const GIL: u8 = b'G';
 pub(crate) const ALONE: u8 = 0;
 pub(crate) const READING: u8 = 1;
 
-/// Whether who takes it waits for it as long as it takes: only that can hang.
+/// Whether the call waits for the lock without a limit: only such a call can hang.
 pub(crate) const WAITS: bool = true;
 pub(crate) const TRIES: bool = false;
 
-/// Who calls: where the call returns to, and the stack pointer there.
+/// The caller: its return address, and the stack pointer there.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) at: usize,
     pub(crate) stack: usize,
+}
+
+/// See that the calling thread has a row.
+pub(crate) fn has_row(table: &'static Table) {
+    let _ = own_row(table);
 }
 
 /// The row of the calling thread.
@@ -50,11 +57,18 @@ fn own_row(table: &'static Table) -> Option<&'static Row> {
 #[cold]
 #[inline(never)]
 fn new_row(table: &'static Table) -> Option<&'static Row> {
-    let ended = freed(table).or_else(|| outlived(table)).and_then(|place| table.rows.get(place)).filter(|row| {
-        row.state.compare_exchange(ENDED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    });
+    // It may not ask for its id.
+    if filters::is_filtered() {
+        file::not_held(table);
+        return None;
+    }
+    let ended = freed(table)
+        .or_else(|| outlived(table))
+        .and_then(|place| table.rows.get(place))
+        .filter(|row| row.state.compare_exchange(ENDED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok());
     let fresh = || table.rows.get(table.head.rows.fetch_add(1, Ordering::Relaxed) as usize);
-    // The last resort are those that ended with something, and those of threads that locked when their end had been told.
+    // The last resort are those that ended with something, and those of threads that locked when their end had been
+    // told.
     let left = || {
         table.head.rows.store(MOST_ROWS as u32, Ordering::Relaxed);
         table.rows.iter().find(|row| {
@@ -101,19 +115,19 @@ fn freed(table: &Table) -> Option<usize> {
     })
 }
 
-/// Rows of threads that ended with something, of which a new thread looks at some: where the next one begins.
+/// Rows of threads that ended with a hold. A new thread checks some of them: the index of the next one to check.
 static NEXT_KEPT: AtomicU32 = AtomicU32::new(0);
 const MOST_LOOKED_AT: u32 = 8;
 
-/// A row of a thread that ended with locks of which each has ended since, which is the caller's now: threads of Python up to 3.12 end
-/// with the lock by which they are joined.
+/// Takes over the row of an ended thread whose held locks have all been destroyed since. Threads of Python up to 3.12
+/// end with the lock by which they are joined.
 fn outlived(table: &Table) -> Option<usize> {
     let begin = NEXT_KEPT.load(Ordering::Relaxed) as usize;
     let mut looked_at = 0;
     for step in 0..=table.kept.len() {
         let word = (begin / 64 + step) % table.kept.len();
         let bits = table.kept.get(word)?;
-        // Of the first word what comes from there on, and in the end the rest.
+        // In the first word only the bits from there on, and in the end the rest.
         let mut left = bits.load(Ordering::Relaxed) & if step == 0 { u64::MAX << (begin % 64) } else { u64::MAX };
         while left != 0 && looked_at < MOST_LOOKED_AT {
             let (bit, mask) = (left.trailing_zeros(), left & left.wrapping_neg());
@@ -121,7 +135,9 @@ fn outlived(table: &Table) -> Option<usize> {
             looked_at += 1;
             let place = word * 64 + bit as usize;
             NEXT_KEPT.store((place as u32 + 1) % MOST_ROWS as u32, Ordering::Relaxed);
-            if table.rows.get(place).is_some_and(|row| are_stale(table, row)) && bits.fetch_and(!mask, Ordering::AcqRel) & mask != 0 {
+            if table.rows.get(place).is_some_and(|row| are_stale(table, row))
+                && bits.fetch_and(!mask, Ordering::AcqRel) & mask != 0
+            {
                 return Some(place);
             }
         }
@@ -189,6 +205,12 @@ fn generation(table: &Table, lock: u64) -> u32 {
     generation_of(table, lock).load(Ordering::Relaxed)
 }
 
+/// Whether an entry is of a lock that its thread has.
+pub(crate) fn is_current(table: &Table, held: &Held) -> bool {
+    let lock = held.lock.load(Ordering::Relaxed);
+    lock != 0 && held.generation.load(Ordering::Relaxed) == generation(table, lock)
+}
+
 /// The lock at this address was made anew, or ended: what was written of it is of another.
 pub(crate) fn renewed(lock: usize) {
     if let Some(table) = table() {
@@ -197,7 +219,7 @@ pub(crate) fn renewed(lock: usize) {
     }
 }
 
-/// The mark of a semaphore that is none of the locks: somebody gave it who had not taken it.
+/// The mark of a semaphore that is none of the locks: a thread released it that had not taken it.
 fn signal_mark(table: &Table, lock: u64) -> u32 {
     (hash(lock.wrapping_mul(31).wrapping_add(u64::from(generation(table, lock)))) >> 32) as u32 | 1
 }
@@ -221,6 +243,12 @@ pub(crate) fn own_call(table: &'static Table) -> Option<&'static DriverCall> {
 /// The thread has taken a lock.
 #[inline(always)]
 pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller) {
+    took_at(lock, kind, mode, waits, caller, 0);
+}
+
+/// The same, where the number of the text of Python's frames may be known, or is 0.
+#[inline(always)]
+pub(crate) fn took_at(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller, site: u32) {
     if kind == SEMAPHORE && is_inside_method() {
         return;
     }
@@ -246,7 +274,7 @@ pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller)
                 held.lock.store(0, Ordering::Relaxed);
                 break;
             }
-            // What has no owner is not taken twice, but taken again after somebody else gave it.
+            // A lock without an owner is not taken twice, but taken again after another thread released it.
             if kind != SEMAPHORE && kind != PYTHON_LOCK {
                 held.count = held.count.wrapping_add(1);
                 return;
@@ -268,16 +296,40 @@ pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller)
     held.since = start::now();
     held.at = caller.at as u64;
     held.stack = caller.stack as u64;
-    held.site = if kind == PYTHON_LOCK || kind == PYTHON_RLOCK { sites::here(table) } else { 0 };
-    held.is_told.store(0, Ordering::Relaxed);
+    held.site = if site == 0 && (kind == PYTHON_LOCK || kind == PYTHON_RLOCK) { sites::here(table) } else { site };
+    held.is_reportable.store(0, Ordering::Relaxed);
     held.mark = orders::mark(held, lock, generation);
-    if kind == PYTHON_LOCK && let Some(taker) = table.takers.get(place(lock)) {
-        taker.store(place_of(table, row) as u16, Ordering::Relaxed);
+    let mut joined = None;
+    if kind == PYTHON_LOCK
+        && let Some(taker) = table.takers.get(place(lock))
+    {
+        let own = place_of(table, row) as u16;
+        let before = taker.swap(own, Ordering::Relaxed);
+        if before != own {
+            joined = left_held(table, usize::from(before), lock, generation);
+        }
     }
     held.lock.store(lock, Ordering::Release);
     if waits && count != 0 {
         orders::taken(table, row, count);
     }
+    // The wait itself could have met the other thread: only what follows comes after its end.
+    if let Some(number) = joined {
+        orders::seen_end(row, number);
+    }
+}
+
+/// The number of the thread of a row that has this lock still, though the caller took it: no method gave it back, so
+/// the interpreter did at the end of that thread. Up to 3.12 `Thread.join` waits for such a lock, and calls no
+/// `pthread_join`.
+#[inline(always)]
+fn left_held(table: &Table, place: usize, lock: u64, generation: u32) -> Option<u32> {
+    let row = table.rows.get(place)?;
+    let count = (row.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD);
+    let is_it = |held: &Held| {
+        held.lock.load(Ordering::Relaxed) == lock && held.generation.load(Ordering::Relaxed) == generation
+    };
+    row.held.iter().take(count).any(is_it).then(|| row.number.load(Ordering::Relaxed))
 }
 
 /// Drop entries of locks that are gone; how many are left.
@@ -366,7 +418,7 @@ pub(crate) fn made_or_joined(then: impl FnOnce(&'static Row)) {
 
 /// Whether the semaphore that is taken is that of a lock of Python, whose method counts.
 #[inline(always)]
-fn is_inside_method() -> bool {
+pub(crate) fn is_inside_method() -> bool {
     // SAFETY: the storage of this thread.
     unsafe { (*arch::thread()).inside_method != 0 }
 }
@@ -377,7 +429,7 @@ fn is_inside_method() -> bool {
 fn signalled(table: &Table, lock: u64, kind: u8) {
     table.head.signals.fetch_add(1, Ordering::Relaxed);
     let generation = generation(table, lock);
-    let mut is_told = kind == SEMAPHORE;
+    let mut is_reportable = kind == SEMAPHORE;
     if kind == SEMAPHORE {
         if is_signal(table, lock) {
             return;
@@ -387,16 +439,20 @@ fn signalled(table: &Table, lock: u64, kind: u8) {
         }
     }
     let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
-    // One thread at a time has a lock of Python, and which one is known in most cases: a waiter for a condition is woken in this way.
+    // One thread at a time has a lock of Python, and which one is known in most cases: a waiter for a condition is
+    // woken in this way.
     let taker = table.takers.get(place(lock)).map_or(0, |taker| usize::from(taker.load(Ordering::Relaxed)));
     let is_struck = kind == PYTHON_LOCK
-        && table.rows.get(taker).is_some_and(|row| struck(row, lock).inspect(|was_told| is_told |= was_told).is_some());
+        && table
+            .rows
+            .get(taker)
+            .is_some_and(|row| struck(row, lock).inspect(|was_told| is_reportable |= was_told).is_some());
     if !is_struck {
         for row in table.rows.iter().take(used) {
-            is_told |= struck(row, lock).unwrap_or(false);
+            is_reportable |= struck(row, lock).unwrap_or(false);
         }
     }
-    if is_told {
+    if is_reportable {
         orders::signal(table, lock, generation);
     }
 }
@@ -409,7 +465,7 @@ fn struck(row: &Row, lock: u64) -> Option<bool> {
         if held.lock.load(Ordering::Relaxed) == lock
             && held.lock.compare_exchange(lock, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            let was_told = held.is_told.load(Ordering::Relaxed) == file::number();
+            let was_told = held.is_reportable.load(Ordering::Relaxed) == file::number();
             found = Some(found.unwrap_or(false) || was_told);
         }
     }

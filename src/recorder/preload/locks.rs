@@ -1,13 +1,15 @@
 //! The functions of the C library that come here first: mutex, rwlock, spinlock, semaphore, condition.
 //!
-//! In: the program's calls. Out: the C library's answers, unchanged, and what they mean to [`held`](crate::held). A lock is
-//! written down after it was taken, and struck out before it is given back: so nobody else is ever seen to have it as well.
+//! In: the program's calls. Out: the C library's answers, unchanged, and what they mean to [`held`](crate::held). A
+//! lock is written down after it was taken, and struck out before it is given back: so nobody else is ever seen to have
+//! it as well.
 
 use crate::arch::{begin_thread, interposed};
 use crate::held::{
     ALONE, Caller, MUTEX, READING, RWLOCK, SEMAPHORE, SPINLOCK, TRIES, WAITS, gives, made_or_joined, renewed, took,
 };
 use crate::orders;
+use crate::provoke;
 use crate::python::{self, Part};
 use crate::real::{Real, call};
 
@@ -56,6 +58,9 @@ interposed! {
 macro_rules! taking {
     ($($name:ident $real:ident $kind:ident $mode:ident $waits:ident;)*) => { $(
         extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+            if $waits {
+                provoke::before(a, $kind, $mode, at);
+            }
             let result = call(Real::$real, a, b, c, d);
             if result == 0 || $kind == MUTEX && result == EOWNERDEAD {
                 took(a, $kind, $mode, $waits, Caller { at, stack });
@@ -120,7 +125,8 @@ renewing! {
     semaphore_destroy SEM_DESTROY;
 }
 
-extern "C" fn mutex_lock(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+pub(crate) extern "C" fn mutex_lock(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+    provoke::before_mutex(a, ALONE, at);
     let result = call(Real::MUTEX_LOCK, a, b, c, d);
     if (result == 0 || result == EOWNERDEAD) && python::part_of_gil(a) == Part::None {
         took(a, MUTEX, ALONE, WAITS, Caller { at, stack });
@@ -128,7 +134,7 @@ extern "C" fn mutex_lock(a: usize, b: usize, c: usize, d: usize, at: usize, stac
     result
 }
 
-extern "C" fn mutex_unlock(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+pub(crate) extern "C" fn mutex_unlock(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
     match python::part_of_gil(a) {
         Part::None => gives(a, MUTEX),
         Part::Mutex => python::mutex_gives(a, Caller { at, stack }),
@@ -151,7 +157,8 @@ extern "C" fn condition_init(a: usize, b: usize, c: usize, d: usize) -> i32 {
     result
 }
 
-/// Functions that give their second argument back for as long as they wait. The C library takes it again by a way of its own.
+/// Functions that give their second argument back for as long as they wait. The C library takes it again by a way of
+/// its own.
 macro_rules! waiting {
     ($($name:ident $real:ident;)*) => { $(
         extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
@@ -173,7 +180,7 @@ waiting! {
 }
 
 /// The new thread gets a number, and goes on with what the program gave.
-extern "C" fn thread_create(a: usize, b: usize, function: usize, argument: usize) -> i32 {
+pub(crate) extern "C" fn thread_create(a: usize, b: usize, function: usize, argument: usize) -> i32 {
     let Some((start, number)) = orders::starting(function, argument) else {
         return call(Real::THREAD_CREATE, a, b, function, argument);
     };
@@ -185,7 +192,7 @@ extern "C" fn thread_create(a: usize, b: usize, function: usize, argument: usize
     result
 }
 
-extern "C" fn thread_join(a: usize, b: usize, c: usize, d: usize) -> i32 {
+pub(crate) extern "C" fn thread_join(a: usize, b: usize, c: usize, d: usize) -> i32 {
     let result = call(Real::THREAD_JOIN, a, b, c, d);
     if result == 0 {
         made_or_joined(|row| orders::joined(row, a));

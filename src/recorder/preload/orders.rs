@@ -1,8 +1,8 @@
-//! Which lock was taken while which were held, and which threads began and ended when.
+//! Lock orders: the locks that were held when another was taken, and the beginnings and ends of threads.
 //!
-//! In: an entry of a thread's row that was just filled, beginnings of threads and joins. Out: records of [`file`](crate::file), each
-//! once for a thread, what it holds, and the lock that it takes, with where each was taken. What is the same was seen by a hash, so
-//! that a lock inside of another costs a look into a table. Nothing is judged here.
+//! In: an entry of a thread's row that was just filled, beginnings of threads and joins. Out: records of [`mod@file`],
+//! with the place of each lock. Each is written once for a thread, its holds, and the lock that it takes. A hash finds
+//! repeated ones, so a lock inside of another costs one access to a table. Nothing is judged here.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -19,12 +19,13 @@ const SITE: u8 = b'P';
 const THREAD: u8 = b'N';
 const CREATED: u8 = b'C';
 const JOINED: u8 = b'J';
+const PART_ENDED: u8 = b'B';
 const SIGNAL: u8 = b'S';
 
 /// Words of a lock in a record.
 const LOCK_WORDS: usize = 4;
 
-/// What makes an entry itself: the lock, and where it was taken.
+/// The identity of an entry: the lock, and the place where it was taken.
 #[inline(always)]
 pub(crate) fn mark(held: &Held, lock: u64, generation: u32) -> u64 {
     let place = held.at.rotate_left(21) ^ u64::from(held.site) << 20;
@@ -81,7 +82,9 @@ const PROBES: usize = 4;
 /// From now on it is seen. Where there is no room one that was seen is forgotten, and may be written again.
 fn see(table: &Table, key: u64) {
     let is_free = |one: &AtomicU64| one.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    if !places(table, key).any(is_free) && let Some(one) = places(table, key).last() {
+    if !places(table, key).any(is_free)
+        && let Some(one) = places(table, key).last()
+    {
         one.store(key, Ordering::Relaxed);
     }
 }
@@ -91,18 +94,19 @@ fn see(table: &Table, key: u64) {
 fn write(table: &'static Table, row: &'static Row, position: u32, key: u64) {
     let Some((last, below)) = entries(row, position) else { return };
     let is_python = last.kind == PYTHON_LOCK || last.kind == PYTHON_RLOCK;
-    let is_told = |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && !(is_python && held.kind == GIL);
-    let has_gil = last.kind == GIL || below.iter().any(|held| held.lock.load(Ordering::Relaxed) != 0 && held.kind == GIL);
+    let is_reportable = |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && !(is_python && held.kind == GIL);
+    let has_gil =
+        last.kind == GIL || below.iter().any(|held| held.lock.load(Ordering::Relaxed) != 0 && held.kind == GIL);
     // The line of Python that called what took it.
     let site = if last.site == 0 && has_gil { sites::here(table) } else { last.site };
     thread_told(table, row);
-    for held in below.iter().filter(is_told).chain([last]) {
+    for held in below.iter().filter(is_reportable).chain([last]) {
         place_told(table, held.at, held.site);
     }
     place_told(table, 0, site);
-    let count = below.iter().filter(is_told).take(MOST_HELD).count() + 1;
+    let count = below.iter().filter(is_reportable).take(MOST_HELD).count() + 1;
     let Some(mut record) = Record::new(table, 2 + count * LOCK_WORDS) else {
-        // What another thread makes room for may come again; what has none is counted once.
+        // If another thread is making room, this order may come again. If there is no room at all, it is counted once.
         if !file::has_room() {
             see(table, key);
         }
@@ -112,13 +116,17 @@ fn write(table: &'static Table, row: &'static Row, position: u32, key: u64) {
     record.word(count as u64);
     let mut lock = |held: &Held, site: u32| {
         record.word(held.lock.load(Ordering::Relaxed));
-        record.word(u64::from(held.generation.load(Ordering::Relaxed)) | u64::from(held.kind) << 32 | u64::from(held.mode) << 40);
+        record.word(
+            u64::from(held.generation.load(Ordering::Relaxed))
+                | u64::from(held.kind) << 32
+                | u64::from(held.mode) << 40,
+        );
         record.word(held.at);
         record.word(u64::from(site));
-        held.is_told.store(file::number(), Ordering::Relaxed);
+        held.is_reportable.store(file::number(), Ordering::Relaxed);
     };
     lock(last, site);
-    below.iter().filter(is_told).for_each(|held| lock(held, held.site));
+    below.iter().filter(is_reportable).for_each(|held| lock(held, held.site));
     record.finish(DEPENDENCY);
     see(table, key);
 }
@@ -140,18 +148,16 @@ fn place_told(table: &Table, at: u64, site: u32) {
     if at != 0 {
         loaded::told(table, at);
     }
-    let Some(site) = (site as usize).checked_sub(1).and_then(|place| table.sites.get(place).map(|one| (place, one))) else {
+    let Some(site) = (site as usize).checked_sub(1).and_then(|place| table.sites.get(place).map(|one| (place, one)))
+    else {
         return;
     };
     let (place, site) = site;
-    let text = site.text.load(Ordering::Acquire) as *const u8;
-    if text.is_null() || site.told.swap(file::number(), Ordering::Relaxed) == file::number() {
+    let text = sites::text(table, place as u32 + 1);
+    if text.is_empty() || site.told.swap(file::number(), Ordering::Relaxed) == file::number() {
         return;
     }
-    let length = site.length.load(Ordering::Relaxed) as usize;
-    // SAFETY: the text of a site, which stays.
-    let text = unsafe { core::slice::from_raw_parts(text, length) };
-    file::write(table, SITE, &[place as u64 + 1, length as u64], text);
+    file::write(table, SITE, &[place as u64 + 1, text.len() as u64], text);
 }
 
 /// A lock was given by a thread that had not taken it: it is none. `was_told` says whether a record has it.
@@ -191,7 +197,7 @@ pub(crate) fn not_started(start: &Start) {
     start.is_used.store(false, Ordering::Release);
 }
 
-/// What a thread goes on with.
+/// The function that a new thread goes on with.
 #[repr(C)]
 pub(crate) struct Routine {
     function: usize,
@@ -200,10 +206,8 @@ pub(crate) struct Routine {
 
 /// A thread begins.
 pub(crate) extern "C" fn started(start: &Start) -> Routine {
-    let routine = Routine {
-        function: start.function.load(Ordering::Acquire),
-        argument: start.argument.load(Ordering::Acquire),
-    };
+    let routine =
+        Routine { function: start.function.load(Ordering::Acquire), argument: start.argument.load(Ordering::Acquire) };
     let number = start.number.load(Ordering::Relaxed);
     start.is_used.store(false, Ordering::Release);
     // SAFETY: the storage of this thread.
@@ -233,12 +237,27 @@ pub(crate) fn joined(row: &Row, thread: usize) {
     }
 }
 
-/// What the calling thread did before and after is two things from now on.
+/// The calling thread has seen the end of another, by its number.
+#[cold]
+#[inline(never)]
+pub(crate) fn seen_end(row: &Row, number: u32) {
+    told_of(row, JOINED, number);
+}
+
+/// From now on, steps of the calling thread belong to a new segment.
 fn told_of(row: &Row, tag: u8, other: u32) {
     let Some(table) = table().filter(|_| file::is_wanted()) else { return };
     let segment = row.segment.fetch_add(1, Ordering::Relaxed);
     let own = u64::from(row.number.load(Ordering::Relaxed)) | u64::from(segment) << 32;
     file::write(table, tag, &[own, u64::from(other)], &[]);
+}
+
+/// A part of the run has ended, whose threads could run beside those of the next parts: runners of tests call it after each test.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn lockscope_part_ended() {
+    if let Some(table) = table().filter(|_| file::is_wanted()) {
+        file::write(table, PART_ENDED, &[0], &[]);
+    }
 }
 
 /// In a child nothing was seen yet.

@@ -1,31 +1,37 @@
 //! CPython's locks: `threading.Lock` and `threading.RLock`, whose methods are replaced in the tables of their types.
 //!
-//! In: the four calls by which an interpreter makes its GIL, which tell every CPython from 3.7 on, also static and stripped ones.
-//! Out: a lock is written down when a method that takes it answers True, with the frames of Python that took it where the
-//! version's layout is known. No Python code runs for that, and none is changed: a call that the interpreter has specialised reads the
-//! table as well. Builds without a GIL have other objects, and are left alone.
+//! In: the four calls by which an interpreter makes its GIL, which tell every CPython from 3.7 on, also static and
+//! stripped ones. Out: a lock is written down when a method that takes it answers True, with the frames of Python that
+//! took it where the version's layout is known. No Python code runs for that, and none is changed: a call that the
+//! interpreter has specialised reads the table as well. Builds without a GIL have other objects, and are left alone.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch;
-use crate::held::{self, ALONE, Caller, GIL, PYTHON_LOCK, PYTHON_RLOCK, TRIES, WAITS, gives, renewed, took};
+use crate::held::{self, ALONE, Caller, GIL, PYTHON_LOCK, PYTHON_RLOCK, TRIES, WAITS, gives, renewed, took, took_at};
+use crate::provoke;
 use crate::sites;
 use crate::symbols::any;
+use crate::table::table;
 
-/// `struct _gil_runtime_state`: its mutex, and from there the mutex of a switch and the two conditions, in the order in which
-/// `create_gil` makes them [CPython 3.7 to 3.15, DWARF].
+/// `struct _gil_runtime_state`: its mutex, and from there the mutex of a switch and the two conditions, in the order in
+/// which `create_gil` makes them [CPython 3.7 to 3.15, DWARF].
 const SWITCH_MUTEX: usize = 88;
 const CONDITION_BELOW: usize = 48;
 const SWITCH_CONDITION: usize = 40;
 
 /// The mutex of the first GIL, until the methods are replaced.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
-/// The mutexes of all GILs: interpreters may have one each. The word from which `locked` is told lies before the mutex.
+/// The mutexes of all GILs: interpreters may have one each. The word `locked` lies before the mutex.
 static GILS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 const LOCKED_BELOW: usize = 64;
 static IS_ASKED: AtomicU32 = AtomicU32::new(0);
 static TRUE: AtomicUsize = AtomicUsize::new(0);
+static MINUS_ONE: AtomicUsize = AtomicUsize::new(0);
+/// `PyEval_SaveThread` and `PyEval_RestoreThread`.
+static SAVE: AtomicUsize = AtomicUsize::new(0);
+static RESTORE: AtomicUsize = AtomicUsize::new(0);
 
 /// A mutex was made.
 pub(crate) fn mutex_made(mutex: usize) {
@@ -46,9 +52,7 @@ pub(crate) fn condition_made(condition: usize) {
     if own.made_count == 2 && condition == own.made.wrapping_sub(CONDITION_BELOW) {
         own.made_count = 3;
     } else {
-        if own.made_count == 3
-            && condition == own.made.wrapping_add(SWITCH_CONDITION)
-        {
+        if own.made_count == 3 && condition == own.made.wrapping_add(SWITCH_CONDITION) {
             found(own.made);
         }
         own.made_count = 0;
@@ -66,15 +70,17 @@ fn found(gil: usize) {
         return;
     }
     sites::begin();
+    SAVE.store(any(c"PyEval_SaveThread"), Ordering::Relaxed);
+    RESTORE.store(any(c"PyEval_RestoreThread"), Ordering::Relaxed);
     FIRST.store(gil, Ordering::Relaxed);
 }
 
-/// What a mutex is to a GIL.
+/// A mutex's part in a GIL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Nothing: it is the program's.
     None,
-    /// The interpreter's own, which tells who has the GIL ([`mutex_gives`]).
+    /// The interpreter's own, which shows the holder of the GIL ([`mutex_gives`]).
     Mutex,
     /// The one by which a thread waits that another has taken the GIL: nothing is taken under it.
     Switch,
@@ -107,8 +113,8 @@ fn part_of_others(gils: &[AtomicUsize], mutex: usize) -> Part {
     Part::None
 }
 
-/// The mutex of a GIL is about to be given back: by a thread that has taken the GIL or given it, which the word says that the
-/// mutex protects.
+/// The mutex of a GIL is about to be given back: by a thread that has taken the GIL or given it, which the word says
+/// that the mutex protects.
 pub(crate) fn mutex_gives(mutex: usize, caller: Caller) {
     // SAFETY: `struct _gil_runtime_state.locked`, of the same structure.
     let is_locked = unsafe { *(mutex.wrapping_sub(LOCKED_BELOW) as *const u32) } == 1;
@@ -135,7 +141,8 @@ fn ask() {
     if is_there == 0 || later == 0 {
         return FIRST.store(0, Ordering::Relaxed);
     }
-    // SAFETY: int Py_IsInitialized(void), int Py_AddPendingCall(int (*)(void *), void *): both may be called at any time.
+    // SAFETY: int Py_IsInitialized(void), int Py_AddPendingCall(int (*)(void *), void *): both may be called at any
+    // time.
     unsafe {
         if core::mem::transmute::<usize, extern "C" fn() -> c_int>(is_there)() == 0 {
             return;
@@ -193,7 +200,8 @@ const METHODS: [(usize, &CStr, Call); 14] = [
 
 fn original(place: usize) -> Call {
     let address = METHOD_FUNCTIONS.get(place).map_or(0, |one| one.load(Ordering::Relaxed));
-    // SAFETY: the function that stood in the table before this one, which is called with its arguments, whatever they are.
+    // SAFETY: the function that stood in the table before this one, which is called with its arguments, whatever they
+    // are.
     unsafe { core::mem::transmute::<usize, Call>(address) }
 }
 
@@ -208,23 +216,74 @@ fn within(place: usize, [a, b, c, d]: [usize; 4]) -> usize {
 }
 
 extern "C" fn takes<const PLACE: usize, const KIND: u8>(lock: usize, b: usize, c: usize, d: usize) -> usize {
+    let site = match table() {
+        Some(table) if provoke::is_armed() && is_plain(PLACE, b, c, d) => {
+            provoke::before_python(table, lock, KIND, ALONE)
+        }
+        _ => 0,
+    };
     let result = within(PLACE, [lock, b, c, d]);
     if result == TRUE.load(Ordering::Relaxed) {
-        took(lock, KIND, ALONE, waits(PLACE, b, c, d), Caller { at: 0, stack: 0 });
+        took_at(lock, KIND, ALONE, waits(PLACE, b, c, d), Caller { at: 0, stack: 0 }, site);
     }
     result
 }
 
-/// Whether a call of `acquire` waits without end, by its arguments, of which any may be named: `blocking` is true, or not given, and
-/// `timeout` is -1, or not given.
+/// Whether a call that was not made yet waits without end, as far as its arguments say so without being converted: none,
+/// True, or True and -1.
+fn is_plain(place: usize, b: usize, c: usize, d: usize) -> bool {
+    const NO_ARGUMENTS: c_int = 4;
+    const FAST: c_int = 0x80;
+    let flags = METHOD_FLAGS.get(place).map_or(0, |one| one.load(Ordering::Relaxed)) as c_int;
+    // SAFETY: the arguments of a call of a method with these flags, as of `waits`.
+    let given: &[usize] = unsafe {
+        match flags {
+            flags if flags & NO_ARGUMENTS != 0 => &[],
+            // Names of arguments come last.
+            flags if flags & FAST != 0 && flags & 2 != 0 && d != 0 => return false,
+            flags if flags & FAST != 0 && b == 0 => &[],
+            flags if flags & FAST != 0 => core::slice::from_raw_parts(b as *const usize, c),
+            _ if b == 0 || flags & 2 != 0 && c != 0 => return false,
+            _ => items(b),
+        }
+    };
+    let (yes, forever) = (TRUE.load(Ordering::Relaxed), MINUS_ONE.load(Ordering::Relaxed));
+    match given {
+        [] => true,
+        [blocking] => *blocking == yes,
+        [blocking, timeout] => *blocking == yes && *timeout == forever,
+        _ => false,
+    }
+}
+
+/// Give the GIL back, which the calling thread has, as the interpreter does before it waits; what [`take_gil`] needs.
+pub(crate) fn give_gil() -> Option<usize> {
+    let (save, restore) = (SAVE.load(Ordering::Relaxed), RESTORE.load(Ordering::Relaxed));
+    if save == 0 || restore == 0 || !sites::has_state() {
+        return None;
+    }
+    // SAFETY: PyThreadState *PyEval_SaveThread(void), with the GIL.
+    Some(unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(save)() })
+}
+
+/// Take it again.
+pub(crate) fn take_gil(state: usize) {
+    let restore = RESTORE.load(Ordering::Relaxed);
+    // SAFETY: void PyEval_RestoreThread(PyThreadState *), with what PyEval_SaveThread gave.
+    unsafe { core::mem::transmute::<usize, extern "C" fn(usize)>(restore)(state) };
+}
+
+/// Whether a call of `acquire` waits without end, by its arguments, which may all be named. `blocking` is true, or not
+/// given, and `timeout` is -1, or not given.
 fn waits(place: usize, b: usize, c: usize, d: usize) -> bool {
     const KEYWORDS: c_int = 2;
     const NO_ARGUMENTS: c_int = 4;
     const FAST: c_int = 0x80;
     let flags = METHOD_FLAGS.get(place).map_or(0, |one| one.load(Ordering::Relaxed)) as c_int;
     let has_names = flags & KEYWORDS != 0;
-    // SAFETY: the arguments of a call of a method with these flags: an array and how many, with a tuple of the names of those that
-    // follow in it, or null; or a tuple, and a dictionary or null. They were good enough for the method, which has been called.
+    // SAFETY: the arguments of a call of a method with these flags: an array and how many, with a tuple of the names of
+    // those that follow in it, or null; or a tuple, and a dictionary or null. They were good enough for the method,
+    // which has been called.
     let (blocking, timeout) = unsafe {
         match flags {
             flags if flags & NO_ARGUMENTS != 0 => return WAITS,
@@ -255,7 +314,7 @@ fn waits(place: usize, b: usize, c: usize, d: usize) -> bool {
     is_blocking && timeout.is_none_or(|value| unsafe { is_minus_one(value) })
 }
 
-/// What a tuple has in it (PyTupleObject: its length at 16, from there on at 24; 3.14 has a hash between).
+/// The items of a tuple (PyTupleObject: its length at 16, from there on at 24; 3.14 has a hash between).
 unsafe fn items(tuple: usize) -> &'static [usize] {
     let first = if HAS_HASHED_TUPLES.load(Ordering::Relaxed) != 0 { 32 } else { 24 };
     // SAFETY: a tuple that lives as long as the call.
@@ -270,19 +329,22 @@ unsafe fn is_called(text: usize, name: &CStr) -> bool {
     compare != 0 && unsafe { core::mem::transmute::<usize, Compare>(compare)(text, name.as_ptr()) } == 0
 }
 
-/// What a dictionary has under a name.
+/// The value of a dictionary under a name.
 unsafe fn value_of(dictionary: usize, name: &CStr) -> Option<usize> {
     type Get = extern "C" fn(usize, *const c_char) -> usize;
     let get = GET_ITEM.load(Ordering::Relaxed);
+    if get == 0 {
+        return None;
+    }
     // SAFETY: PyObject *PyDict_GetItemString(PyObject *, const char *), with the GIL: borrowed, or null.
-    let value = if get == 0 { 0 } else { unsafe { core::mem::transmute::<usize, Get>(get)(dictionary, name.as_ptr()) } };
+    let value = unsafe { core::mem::transmute::<usize, Get>(get)(dictionary, name.as_ptr()) };
     (value != 0).then_some(value)
 }
 
 /// Whether a number that the method has taken is -1.
 unsafe fn is_minus_one(number: usize) -> bool {
     let convert = AS_DOUBLE.load(Ordering::Relaxed);
-    // SAFETY: double PyFloat_AsDouble(PyObject *), with the GIL, of what was converted just now.
+    // SAFETY: double PyFloat_AsDouble(PyObject *), with the GIL, of a number that the method converted just now.
     convert != 0 && unsafe { core::mem::transmute::<usize, extern "C" fn(usize) -> f64>(convert)(number) } == -1.0
 }
 
@@ -339,13 +401,19 @@ extern "C" fn replace(_: usize) -> c_int {
     COMPARE.store(any(c"PyUnicode_CompareWithASCIIString"), Ordering::Relaxed);
     GET_ITEM.store(any(c"PyDict_GetItemString"), Ordering::Relaxed);
     HAS_HASHED_TUPLES.store(usize::from(sites::minor() >= 14), Ordering::Relaxed);
-    // SAFETY: PyImport_ImportModule(const char *), PyObject_GetAttrString(PyObject *, const char *), PyErr_Clear(void), called with
-    // the GIL. The references that they give are kept: types of the interpreter's own live as long as it does. What is written are
-    // words of the types' tables, each checked by the name beside it.
+    // SAFETY: PyImport_ImportModule(const char *), PyObject_GetAttrString(PyObject *, const char *), PyErr_Clear(void),
+    // called with the GIL. Their references are kept: types of the interpreter's own live as long as it does. The code
+    // writes only words of the types' tables, each checked by the name beside it.
     unsafe {
         let import = core::mem::transmute::<usize, extern "C" fn(*const c_char) -> usize>(import);
         let attribute = core::mem::transmute::<usize, extern "C" fn(usize, *const c_char) -> usize>(attribute);
         let clear = core::mem::transmute::<usize, extern "C" fn()>(clear);
+        let from_long = any(c"PyLong_FromLong");
+        if from_long != 0 {
+            // Small numbers are one object each.
+            let from_long = core::mem::transmute::<usize, extern "C" fn(core::ffi::c_long) -> usize>(from_long);
+            MINUS_ONE.store(from_long(-1), Ordering::Relaxed);
+        }
         let module = import(c"_thread".as_ptr());
         let mut types = [0usize; 2];
         if module != 0 {

@@ -1,14 +1,14 @@
 //! The functions of the C library that the recorder stands in front of.
 //!
-//! In: nothing. Out: [`call`], which calls one of them. They are looked up together, at the first call of any: a constructor of
-//! another library may lock before the recorder's own has run.
+//! In: nothing. Out: [`call`], which calls one of them. They are looked up together, at the first call of any: a
+//! constructor of another library may lock before the recorder's own has run.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::symbols;
 
-/// What a function answers that the C library of the process does not have: it came with a later one.
+/// The result of a function that the C library of the process lacks, because it came with a later version.
 const EINVAL: i32 = 22;
 
 macro_rules! functions {
@@ -70,7 +70,7 @@ functions! {
 
 static ADDRESSES: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// Call the C library's own function. Those with fewer arguments do not look at the others.
+/// Call the C library's own function. Those with fewer arguments ignore the others.
 #[inline(always)]
 pub(crate) fn call(function: Real, a: usize, b: usize, c: usize, d: usize) -> i32 {
     // SAFETY: the discriminant of a function is its place.
@@ -109,7 +109,7 @@ fn looked_up(function: Real) -> usize {
     }
 }
 
-/// Look all of them up. Whoever comes meanwhile finds the same addresses.
+/// Look all of them up. A thread that does the same meanwhile finds the same addresses.
 pub(crate) fn look_up() {
     symbols::all_next(NAMES, &ADDRESSES);
 }

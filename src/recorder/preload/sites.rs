@@ -1,7 +1,8 @@
 //! The frames of Python that took a lock, as text.
 //!
-//! In: nothing. Out: [`here`], the number of a text of the calling thread's innermost frames, each written once. A pointer to
-//! code is not kept: that of a module is freed while its lock is held. The layouts are those of builds with a GIL.
+//! In: nothing. Out: [`here`], the number of a text of the calling thread's innermost frames, each written once. A
+//! pointer to code is not kept: that of a module is freed while its lock is held. The layouts are those of builds with
+//! a GIL.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -59,8 +60,8 @@ const fn layout(row: [usize; 7]) -> Layout {
 }
 
 static VERSION: AtomicU32 = AtomicU32::new(0);
-/// What gives the state of the thread that runs Python, whichever interpreter's it is; and that of the calling thread, also while it is
-/// about to run.
+/// The function that returns the state of the thread that runs Python, in whichever interpreter; and the one for the
+/// calling thread, also while it is about to run.
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
 static THREAD_STATE: AtomicUsize = AtomicUsize::new(0);
 static LINE_OF: AtomicUsize = AtomicUsize::new(0);
@@ -81,6 +82,14 @@ pub(crate) fn begin() {
     VERSION.store(if version >> 24 == 3 { version >> 16 & 0xff } else { 0 }, Ordering::Relaxed);
 }
 
+/// An interpreter as tests make it up.
+#[cfg(test)]
+pub(crate) fn begin_as(minor: u32, state: usize, line_of: usize) {
+    CURRENT.store(state, Ordering::Relaxed);
+    LINE_OF.store(line_of, Ordering::Relaxed);
+    VERSION.store(minor, Ordering::Relaxed);
+}
+
 /// The version of the interpreter, `x` of 3.x, or 0.
 pub(crate) fn minor() -> u32 {
     VERSION.load(Ordering::Relaxed)
@@ -94,6 +103,13 @@ unsafe fn word(address: usize) -> usize {
     unsafe { *(address as *const usize) }
 }
 
+/// Whether a thread runs Python, by the interpreter's own account.
+pub(crate) fn has_state() -> bool {
+    let function = CURRENT.load(Ordering::Relaxed);
+    // SAFETY: PyThreadState *PyThreadState_GetUnchecked(void).
+    function != 0 && unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(function)() } != 0
+}
+
 /// The number of the text of this thread's frames and one more, or 0. The caller has the GIL.
 pub(crate) fn here(table: &Table) -> u32 {
     let version = VERSION.load(Ordering::Relaxed);
@@ -102,7 +118,8 @@ pub(crate) fn here(table: &Table) -> u32 {
     if line_of == 0 {
         return 0;
     }
-    // SAFETY: PyThreadState *PyThreadState_GetUnchecked(void), and PyGILState_GetThisThreadState alike; frames of this thread, which runs none of them meanwhile.
+    // SAFETY: PyThreadState *PyThreadState_GetUnchecked(void), and PyGILState_GetThisThreadState alike; frames of this
+    // thread, which runs none of them meanwhile.
     unsafe {
         let state = |function: usize| match function {
             0 => 0,
@@ -131,6 +148,17 @@ pub(crate) fn here(table: &Table) -> u32 {
             _ => kept(table, key, innermost, layout, line_of),
         }
     }
+}
+
+/// The text with this number, or none.
+pub(crate) fn text(table: &Table, site: u32) -> &[u8] {
+    let Some(site) = (site as usize).checked_sub(1).and_then(|place| table.sites.get(place)) else { return &[] };
+    let text = site.text.load(Ordering::Acquire) as *const u8;
+    if text.is_null() {
+        return &[];
+    }
+    // SAFETY: the text of a site, which stays.
+    unsafe { core::slice::from_raw_parts(text, site.length.load(Ordering::Relaxed) as usize) }
 }
 
 /// Show the innermost frames that have a line: which of them, the code, and the instruction; how many there are.
@@ -205,7 +233,8 @@ unsafe fn write(table: &Table, site: &Site, innermost: usize, layout: &Layout, l
             }
         })
     };
-    // SAFETY: int PyCode_Addr2Line(PyCodeObject *, int); strings of the code; the part of the text is this call's alone.
+    // SAFETY: int PyCode_Addr2Line(PyCodeObject *, int); strings of the code; the part of the text is this call's
+    // alone.
     unsafe {
         site.told.store(0, Ordering::Relaxed);
         let line_of = core::mem::transmute::<usize, extern "C" fn(usize, c_int) -> c_int>(line_of);
@@ -263,7 +292,7 @@ struct Out {
 
 impl Out {
     fn byte(&mut self, byte: u8) {
-        // SAFETY: the caller has seen that there is room.
+        // SAFETY: the caller has checked the room.
         unsafe { *self.text.add(self.used) = byte };
         self.used += 1;
     }

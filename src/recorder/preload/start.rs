@@ -8,9 +8,12 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::arch::{self, system_call};
 use crate::exec;
 use crate::file;
+use crate::filters;
 use crate::held;
 use crate::orders;
+use crate::provoke;
 use crate::real;
+use crate::stand;
 use crate::symbols;
 use crate::table::{self, ENDED, MOST_ROWS, Row, table};
 
@@ -22,15 +25,18 @@ static CLOCK: AtomicUsize = AtomicUsize::new(0);
 static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
 static KEY: AtomicU32 = AtomicU32::new(0);
 
+#[cfg(not(test))]
 #[unsafe(link_section = ".init_array")]
 #[used]
 static BEGIN: extern "C" fn() = begin;
 
-extern "C" fn begin() {
+pub(crate) extern "C" fn begin() {
     real::look_up();
     exec::begin();
+    filters::begin();
     crate::cuda::real_dlsym();
     file::begin();
+    provoke::begin(file::environment());
     CLOCK.store(clock(), Ordering::Relaxed);
     let (create, set) = (symbols::any(c"pthread_key_create"), symbols::any(c"pthread_setspecific"));
     if create != 0 && set != 0 {
@@ -46,20 +52,25 @@ extern "C" fn begin() {
     }
     // glibc calls pthread_atfork by this name, and has the other in no shared library.
     let (glibc, musl) = (symbols::any(c"__register_atfork"), symbols::any(c"pthread_atfork"));
-    let in_child = forked as *const () as usize;
+    let (before, in_child) = (stand::let_all_go as *const () as usize, forked as *const () as usize);
     if glibc != 0 {
         // SAFETY: __register_atfork(prepare, parent, child, handle of the library).
         unsafe {
-            core::mem::transmute::<usize, extern "C" fn(usize, usize, usize, usize) -> c_int>(glibc)(0, 0, in_child, 0)
+            core::mem::transmute::<usize, extern "C" fn(usize, usize, usize, usize) -> c_int>(glibc)(
+                before, 0, in_child, 0,
+            )
         };
     } else if musl != 0 {
         // SAFETY: pthread_atfork(prepare, parent, child).
-        unsafe { core::mem::transmute::<usize, extern "C" fn(usize, usize, usize) -> c_int>(musl)(0, 0, in_child) };
+        unsafe {
+            core::mem::transmute::<usize, extern "C" fn(usize, usize, usize) -> c_int>(musl)(before, 0, in_child)
+        };
     }
     table::make(read(REALTIME).wrapping_sub(read(MONOTONIC)) as i64);
 }
 
-/// The kernel's own function for the C library, which is called each time and needs nothing of that; or the C library's.
+/// The kernel's own function for the C library, which is called each time and needs nothing of that; or the C
+/// library's.
 fn clock() -> usize {
     match symbols::any(arch::CLOCK) {
         0 => symbols::any(c"clock_gettime"),
@@ -88,7 +99,7 @@ fn read(clock: c_int) -> u64 {
     (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
 }
 
-/// Have the end of the calling thread told.
+/// Let the recorder know of the calling thread's end.
 pub(crate) fn tell_of_end(row: &Row) {
     let set = SET_SPECIFIC.load(Ordering::Relaxed);
     if set != 0 {
@@ -108,13 +119,18 @@ extern "C" fn thread_ends(row: *mut c_void) {
 /// In a child there is one thread, and it has another id.
 extern "C" fn forked() {
     file::forked();
+    stand::forked();
     let Some(table) = table() else { return };
+    if filters::is_filtered() {
+        // The child may not ask for its own id: nothing of it is recorded.
+        return table::leave();
+    }
     orders::forked(table);
     // SAFETY: the storage of this thread.
     let own = unsafe { (*arch::thread()).row };
     let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
     for (place, row) in table.rows.iter().enumerate().take(used).filter(|(_, row)| !core::ptr::eq(*row, own)) {
-        // What is written to is copied for the child.
+        // Each page that is written to is copied for the child.
         if row.held_count.load(Ordering::Relaxed) != 0 || row.state.load(Ordering::Relaxed) != ENDED {
             row.held_count.store(0, Ordering::Relaxed);
             row.state.store(ENDED, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Functions of the process by their names, without `dlsym`: old C libraries have that in a library of its own, which a program
-//! need not have, and it waits for the loader's lock where a program asks from a constructor.
+//! Functions of the process by their names, without `dlsym`: old C libraries have that in a library of its own, which a
+//! program need not have, and it waits for the loader's lock where a program asks from a constructor.
 //!
-//! In: a name. Out: its address in the first library behind this one that defines it in its default version, which is what
-//! `dlsym(RTLD_NEXT, ..)` finds; or in any. It reads the tables of the libraries as the loader does (System V gABI, chapter 5;
-//! GNU hash tables).
+//! In: a name. Out: its address in the first library behind this one that defines it in its default version, which is
+//! what `dlsym(RTLD_NEXT, ..)` finds; or in any. It reads the tables of the libraries as the loader does (System V
+//! gABI, chapter 5; GNU hash tables).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What is looked for.
+/// The names to find.
 struct Search<'n> {
     names: &'n [&'static CStr],
     addresses: &'n [AtomicUsize],
@@ -58,12 +58,12 @@ struct Search<'n> {
     was_here: bool,
 }
 
-/// The address of what the libraries behind this one call `name`, or 0.
+/// The address of `name` in the libraries behind this one, or 0.
 pub(crate) fn next(name: &'static CStr) -> usize {
     one(name, true)
 }
 
-/// The address of what the program or any library calls `name`, or 0.
+/// The address of `name` in the program or any library, or 0.
 pub(crate) fn any(name: &'static CStr) -> usize {
     one(name, false)
 }
@@ -74,7 +74,7 @@ fn one(name: &'static CStr, is_behind: bool) -> usize {
     address.into_inner()
 }
 
-/// The same as [`next`] for many names, of which those are left out that have an address already.
+/// The same as [`next`] for many names, except those that have an address already.
 pub(crate) fn all_next(names: &[&'static CStr], addresses: &[AtomicUsize]) {
     search(names, addresses, true);
 }
@@ -87,7 +87,7 @@ pub(crate) fn is_in(address: usize, name: &'static [u8]) -> bool {
     place.is_it
 }
 
-/// What library is asked for.
+/// The question whether an address is in a library of this name.
 struct Place {
     address: usize,
     name: &'static [u8],
@@ -168,8 +168,8 @@ impl Tables {
         let (mut symbols, mut strings, mut versions, mut gnu_hash, mut hash) = (0, 0, 0, 0, 0);
         // SAFETY: there are as many headers; the dynamic section ends by an entry with the tag 0.
         unsafe {
-            let headers = (0..usize::from(library.header_count)).map(|position| &*library.headers.add(position));
-            let dynamic = headers.filter(|header| header.kind == 2).last()?;
+            let mut headers = (0..usize::from(library.header_count)).map(|position| &*library.headers.add(position));
+            let dynamic = headers.rfind(|header| header.kind == 2)?;
             let dynamic = base.wrapping_add(dynamic.address as usize) as *const [usize; 2];
             for position in 0.. {
                 let [tag, value] = *dynamic.add(position);
@@ -200,7 +200,7 @@ impl Tables {
         })
     }
 
-    /// The address of what the library calls so, or 0.
+    /// The address of this name in the library, or 0.
     ///
     /// # Safety
     ///
@@ -268,7 +268,8 @@ unsafe fn by_hash(table: *const u32, name: &CStr, is_it: impl Fn(usize) -> bool)
 unsafe fn by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(usize) -> bool) -> Option<usize> {
     let wanted =
         name.to_bytes().iter().fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-    // SAFETY: the number of buckets, the first symbol, the words of the filter, its shift; the filter, the buckets, the chains.
+    // SAFETY: the number of buckets, the first symbol, the words of the filter, its shift; the filter, the buckets, the
+    // chains.
     unsafe {
         let (buckets, first, filter, shift) = (*table, *table.add(1), *table.add(2), *table.add(3));
         if buckets == 0 {

@@ -1,15 +1,15 @@
 //! The table: where it is, what stands in it.
 //!
-//! In: nothing. Out: [`Head`], [`Row`], [`Held`], which `src/recorder/table.rs` of lockscope reads by the same offsets, and the
-//! memory that holds them: one private anonymous mapping. Fork copies it, it has no descriptor, and it is in each core. [`BEACON`]
-//! lies in the data of this library, by which it is found.
+//! In: nothing. Out: [`Head`], [`Row`], [`Held`], which `src/recorder/table.rs` of lockscope reads by the same offsets,
+//! and the memory that holds them: one private anonymous mapping. Fork copies it, it has no descriptor, and it is in
+//! each core. [`BEACON`] lies in the data of this library, by which it is found.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::arch::{self, MMAP, system_call};
 use crate::orders::Start;
 
-/// What stands at the beginning of the beacon and of the table.
+/// The first bytes of the beacon and of the table.
 pub(crate) const MAGIC: [u8; 16] = *b"LOCKSCOPE-REC-1\0";
 /// Locks that one thread has at a time.
 pub(crate) const MOST_HELD: usize = 64;
@@ -17,7 +17,7 @@ pub(crate) const MOST_HELD: usize = 64;
 pub(crate) const MOST_ROWS: usize = 4096;
 /// Entries of the tables that are found by an address: generations, semaphores that are signals.
 pub(crate) const HASHED: usize = 1 << 20;
-/// Hashes of what was written to the file of orders, and the first of these, where small processes find room for theirs.
+/// Hashes of the records in the file of orders. The first part of them suffices for small processes.
 pub(crate) const SEEN: usize = 1 << 17;
 pub(crate) const SEEN_FIRST: usize = 1 << 13;
 /// Threads that are about to begin, and those that are known by their `pthread_t`.
@@ -31,11 +31,12 @@ pub(crate) struct Beacon {
     pub(crate) table: AtomicPtr<Table>,
 }
 
-/// Used by whoever reads from outside: it must stay in one piece, in the part of the file that is mapped for writing.
+/// Used by readers outside of the process: it must stay in one piece, in the part of the file that is mapped for
+/// writing.
 #[used]
 pub(crate) static BEACON: Beacon = Beacon { magic: MAGIC, table: AtomicPtr::new(core::ptr::null_mut()) };
 
-/// What the table is, in the first of its pages.
+/// The description of the table, in the first of its pages.
 #[repr(C)]
 pub(crate) struct Head {
     pub(crate) magic: [u8; 16],
@@ -47,11 +48,11 @@ pub(crate) struct Head {
     pub(crate) held_at: u32,
     pub(crate) rows: AtomicU32,
     pub(crate) most_held: u32,
-    /// What found no room.
+    /// Entries that found no room.
     pub(crate) lost: AtomicU64,
-    /// What was given back by a thread that did not have it.
+    /// Locks that a thread released without having taken them.
     pub(crate) signals: AtomicU64,
-    /// What to add to a time of the table to have nanoseconds since 1970.
+    /// The difference between nanoseconds since 1970 and a time of the table.
     pub(crate) epoch: i64,
     pub(crate) generations: u64,
     pub(crate) hashed: u64,
@@ -70,7 +71,7 @@ pub(crate) struct Head {
 #[repr(C, align(64))]
 pub(crate) struct Row {
     pub(crate) tid: AtomicU32,
-    /// [`FREE`], [`LIVES`], [`ENDED`], [`TAKEN`].
+    /// Zero before it is used, then [`LIVES`], [`ENDED`] or [`TAKEN`].
     pub(crate) state: AtomicU32,
     pub(crate) pthread: AtomicU64,
     /// Its number in the process: threads are counted from 1.
@@ -80,6 +81,13 @@ pub(crate) struct Row {
     pub(crate) segment: AtomicU32,
     pub(crate) told: AtomicU32,
     pub(crate) held: [Held; MOST_HELD],
+}
+
+impl Row {
+    /// Its entries that are in use, some of which may be of locks that were given back or have ended.
+    pub(crate) fn entries(&self) -> &[Held] {
+        self.held.get(..(self.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD)).unwrap_or_default()
+    }
 }
 
 pub(crate) const LIVES: u32 = 1;
@@ -103,7 +111,7 @@ pub(crate) struct Held {
     /// Python's frames at that time: a number of `sites` and one more, or 0.
     pub(crate) site: u32,
     /// The number of the file that has it in a record.
-    pub(crate) is_told: AtomicU32,
+    pub(crate) is_reportable: AtomicU32,
     /// A hash of the lock and its place.
     pub(crate) mark: u64,
 }
@@ -119,7 +127,7 @@ pub(crate) struct DriverCall {
     /// CLOCK_MONOTONIC, in nanoseconds, when it began.
     pub(crate) since: AtomicU64,
     pub(crate) calls: AtomicU64,
-    /// What the last call that has returned has answered.
+    /// The result of the last call that has returned.
     pub(crate) result: AtomicU32,
     /// The last error, and the call that answered it first.
     pub(crate) error: AtomicU32,
@@ -127,7 +135,7 @@ pub(crate) struct DriverCall {
     pub(crate) error_function: AtomicU32,
 }
 
-/// Functions of the driver that were asked for, and bytes of a name, which ends with zero.
+/// Functions of the driver that programs requested, and bytes of a name, which ends with zero.
 pub(crate) const MOST_FUNCTIONS: usize = 1024;
 pub(crate) const LONGEST_NAME: usize = 64;
 
@@ -171,7 +179,7 @@ pub(crate) struct Table {
     pub(crate) seen: Seen,
 }
 
-/// Hashes of what was written; in pages of its own, which a child drops.
+/// Hashes of written records; in pages of its own, which a child drops.
 #[repr(C, align(4096))]
 pub(crate) struct Seen(pub(crate) [AtomicU64; SEEN]);
 
@@ -180,6 +188,11 @@ pub(crate) struct Seen(pub(crate) [AtomicU64; SEEN]);
 pub(crate) fn table() -> Option<&'static Table> {
     // SAFETY: the mapping is never unmapped.
     unsafe { BEACON.table.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Record nothing any more.
+pub(crate) fn leave() {
+    BEACON.table.store(core::ptr::null_mut(), Ordering::Release);
 }
 
 /// Make the table. Nothing is recorded in a process that has no room for it.
@@ -191,7 +204,8 @@ pub(crate) fn make(epoch: i64) {
     if address <= 0 {
         return;
     }
-    // A process uses some dozens of its pages: large ones would be 2 MiB each, to be filled with zeros and copied for a child.
+    // A process uses some dozens of its pages: large ones would be 2 MiB each, to be filled with zeros and copied for a
+    // child.
     const NO_HUGE_PAGES: usize = 15;
     system_call(arch::MADVISE, [address as usize, size_of::<Table>(), NO_HUGE_PAGES, 0, 0, 0]);
     let table = address as *mut Table;
@@ -220,9 +234,9 @@ pub(crate) fn make(epoch: i64) {
     BEACON.table.store(table, Ordering::Release);
 }
 
-/// Where the entry of a lock is in a table of [`HASHED`] entries. Locks that lie near each other have entries that do, so that a
-/// process touches few pages of the table; each 1 MiB of addresses begins somewhere else, since heaps and stacks have the same
-/// things at the same distance. Locks of four bytes, side by side, have entries of their own.
+/// Where the entry of a lock is in a table of [`HASHED`] entries. Locks that lie near each other have entries that do,
+/// so that a process touches few pages of the table; each 1 MiB of addresses begins somewhere else, since heaps and
+/// stacks have the same things at the same distance. Locks of four bytes, side by side, have entries of their own.
 #[inline(always)]
 pub(crate) fn place(lock: u64) -> usize {
     let block = (lock >> 20).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;

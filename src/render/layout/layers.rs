@@ -19,7 +19,7 @@ pub(super) enum Direction {
     Down,
 }
 
-/// Boxes, a little larger than was asked for, and the paths of the links: a point, then three for each cubic curve.
+/// Boxes, a little larger than requested, and the paths of the links: a point, then three for each cubic curve.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     pub(super) boxes: Vec<Rect>,
@@ -46,7 +46,7 @@ fn stacked(sizes: &[(f64, f64)], links: usize) -> Layers {
 }
 
 fn laid_out(sizes: &[(f64, f64)], links: &[(usize, usize)], direction: Direction) -> Option<Layers> {
-    /// The layout counts so many pixels a character, in both directions; room is asked for by lines of such.
+    /// The layout counts this many pixels a character, in both directions. Room is requested as lines of characters.
     const UNIT: f64 = 8.0;
     let look = || StyleAttr { font_size: UNIT as usize, ..StyleAttr::simple() };
     let orientation = match direction {
@@ -84,7 +84,7 @@ fn laid_out(sizes: &[(f64, f64)], links: &[(usize, usize)], direction: Direction
     Some(Layers { boxes: boxes.collect::<Option<_>>()?, links: seen.links })
 }
 
-/// What the layout would draw.
+/// The layout's output.
 #[derive(Default)]
 struct Seen {
     boxes: HashMap<usize, Rect>,

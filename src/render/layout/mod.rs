@@ -1,7 +1,7 @@
 //! Where the parts of a picture stand: boxes inside of frames, boxes between them, and links.
 //!
-//! In: a [`Plan`]: sizes, who is in which frame, who is linked with whom. Out: a [`Placement`]: rectangles and curves. Each frame
-//! is laid out on its own, then the frames and what stands between them; a link that would run through a box is led around
+//! In: a [`Plan`]: sizes, frames and links of the boxes. Out: a [`Placement`]: rectangles and curves. Each frame is
+//! laid out on its own, then the frames and what stands between them; a link that would run through a box is led around
 //! it. Equal plans give equal placements. Knows nothing of reports, and draws nothing.
 
 mod geometry;
@@ -19,7 +19,7 @@ const TITLE: f64 = 26.0;
 /// Wider than this, a picture that grows down is better: pages scroll that way.
 const WIDE: f64 = 1180.0;
 
-/// What a link begins or ends at.
+/// The end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Box(usize),
@@ -37,7 +37,7 @@ pub(super) struct Item {
     pub(super) frame: Option<usize>,
 }
 
-/// What is to be placed.
+/// The items to place.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) items: Vec<Item>,
@@ -96,7 +96,7 @@ impl Placement {
             frames: vec![Rect::default(); plan.frames.len()],
             links: vec![Vec::new(); plan.links.len()],
         };
-        // What the outer layout moves: frames, then boxes outside of all.
+        // The units that the outer layout moves: frames, then boxes outside of all.
         let loose: Vec<usize> = (0..plan.items.len()).filter(|item| plan.items[*item].frame.is_none()).collect();
         let mut units = Vec::new();
         for (frame, title) in plan.frames.iter().enumerate() {

@@ -8,7 +8,7 @@ use super::{End, Placement, Plan, TITLE};
 
 /// How close a link may come to a box that is not its own.
 const CLEARANCE: f64 = 5.0;
-/// How close points of a curve are looked at.
+/// The distance of the points of a curve that are checked.
 const STEP: f64 = 5.0;
 
 /// Draw the links that have no path yet, or one through a box.
@@ -83,7 +83,7 @@ impl Course {
             End::Frame(_) => None,
         });
         let mut own: Vec<Rect> = own.collect();
-        // What comes from outside ends at the frame's border.
+        // A link from outside ends at the frame's border.
         for (end, other) in [(from, to), (to, from)] {
             if let End::Frame(frame) = end
                 && frame_of(other) != Some(frame)
@@ -302,7 +302,7 @@ fn ports(rect: Rect, square: bool, frame: bool, inwards: bool) -> Vec<Port> {
     ports
 }
 
-/// What it costs that a path meets others: at its ends, and on its way.
+/// The cost of meeting other paths: at the ends, and on the way.
 fn beside(path: &[Point], drawn: &[Vec<Point>]) -> f64 {
     let points = samples(path, 3.0 * STEP);
     let mut cost = 0.0;

@@ -16,7 +16,7 @@ const STACKED: f64 = 16.0;
 /// Place boxes of these sizes, linked so.
 pub(super) fn place(sizes: &[(f64, f64)], links: &[(usize, usize)]) -> Option<Layers> {
     let ring = ring(sizes.len(), links)?;
-    // Who waits for which corner.
+    // The waiters for each corner.
     let beside: Vec<Vec<usize>> = ring
         .iter()
         .map(|corner| {
@@ -66,7 +66,7 @@ pub(super) fn place(sizes: &[(f64, f64)], links: &[(usize, usize)]) -> Option<La
     Some(Layers { links: links.iter().map(path).collect(), boxes })
 }
 
-/// The one ring of four among so many boxes, where each other box has one link, and that to a corner of it.
+/// The only ring of four among `count` boxes, if each other box has one link, which leads to a corner of it.
 fn ring(count: usize, links: &[(usize, usize)]) -> Option<[usize; 4]> {
     let next = |from: usize| {
         let mut to = links.iter().filter(|(one, _)| *one == from).map(|(_, to)| *to);

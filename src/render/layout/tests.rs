@@ -41,7 +41,7 @@ impl Numbers {
     }
 }
 
-/// What is wrong with where things stand.
+/// Faults of a placement.
 fn faults(plan: &Plan, placed: &Placement) -> Vec<String> {
     let mut faults = Vec::new();
     let boxes = || placed.items.iter().enumerate();

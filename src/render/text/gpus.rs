@@ -1,4 +1,4 @@
-//! What ran on the GPUs: a line a kernel, and one for each place where its threads are.
+//! The kernels on the GPUs: a line for each kernel, and one for each place of its threads.
 //!
 //! In: a report with cores of GPUs. Out: lines. It decides nothing.
 
@@ -13,7 +13,7 @@ const ARGUMENTS: usize = 6;
 /// Kernels of a device.
 const KERNELS: usize = 20;
 
-/// The section, where there is something to tell.
+/// The section, if it has content.
 pub(super) fn section(view: &View, page: &mut Page) {
     for process in &view.report.processes {
         for gpu in &process.gpus {

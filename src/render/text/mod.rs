@@ -10,6 +10,7 @@ mod page;
 mod parties;
 mod ranks;
 mod scenes;
+mod tasks;
 mod working;
 
 #[cfg(test)]
@@ -72,10 +73,13 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         page.paragraph("  ", &format!("  {more}"));
     }
     if !victims.is_empty() {
-        let wait = if victims.len() == 1 { "waits" } else { "wait" };
-        page.plain(&format!("  {} {wait} because of this", more_threads(victims.len())));
+        let are = if victims.len() == 1 { "is" } else { "are" };
+        page.plain(&format!("  {} {are} stuck behind it", more_threads(victims.len())));
     }
-    // Of a process in which nothing is wrong the list of its threads says it all.
+    if let Some(source) = &report.made_to_happen {
+        page.plain(&format!("  made to happen: {source}"));
+    }
+    // If nothing is wrong in a process, the list of its threads suffices.
     let is_wrong = report.verdict.exit_code() != 0 || report.scenes.is_empty();
     if (report.cycles.is_empty() && is_wrong || report.job.is_some()) && report.summary != super::headline(report) {
         page.blank();
@@ -83,7 +87,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     }
     page.blank();
     advice(report, style, page);
-    // Of what did not hang there are no stacks.
+    // A report on possible deadlocks has no stacks.
     if matches!(report.verdict, Verdict::CouldDeadlock | Verdict::NothingFound) {
         return gaps(report, page);
     }
@@ -94,7 +98,9 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         return;
     }
     page.blank();
-    parties::edges(&parties, style, page);
+    let is_hang = report.verdict.exit_code() != 0;
+    let whole = report.findings.first().filter(|_| is_hang).map(|finding| finding.proof);
+    parties::edges(&parties, whole, style, page);
     page.blank();
     for (process, tid) in parties.told() {
         if let Some(thread) = view.thread(process, tid).filter(|_| !is_told_by_another(report, process, tid)) {
@@ -113,6 +119,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     } else {
         others(view, &parties.told().collect(), &victims, page);
     }
+    tasks::section(view, style.detail.all, page);
     gpus::section(view, page);
     gaps(report, page);
 }
@@ -123,7 +130,7 @@ fn gaps(report: &Report, page: &mut Page) {
     }
 }
 
-/// Whether each thread that takes part is told of in the scenes.
+/// Whether the scenes show each participating thread.
 fn scenes_tell(report: &Report, parties: &Parties) -> bool {
     let told: HashSet<Key> =
         report.scenes.iter().flat_map(|scene| &scene.threads).map(|one| (one.process.as_str(), one.tid)).collect();
@@ -172,7 +179,7 @@ fn advice(report: &Report, style: &Style, page: &mut Page) {
         for help in help {
             page.prefixed("help:", Color::Green, help);
         }
-        // Who takes part says so above of the first.
+        // For the first finding, the list of participants says so above.
         if more > 0 && !(position == 0 && report.scenes.iter().any(|scene| scene.threads.len() > 1)) {
             let threads = if more == 1 { "1 more thread does" } else { &format!("{more} more threads do") };
             page.prefixed("note:", Color::Cyan, &format!("{threads} the same"));
@@ -180,11 +187,11 @@ fn advice(report: &Report, style: &Style, page: &mut Page) {
     }
     if let Some(finding) = report.findings.first() {
         let explain = keep_together(&format!("`lockscope explain {}`", finding.code));
-        page.prefixed("note:", Color::Cyan, &format!("more about it: {explain}{}", references(report)));
+        page.prefixed("note:", Color::Cyan, &format!("details: {explain}{}", references(report)));
     }
 }
 
-/// "; others met it, too: github.com/..": the public reports of what was told, unless the advice names them.
+/// "; others met it, too: github.com/..": the public reports of the shown findings, unless the advice names them.
 fn references(report: &Report) -> String {
     let told = report.different_findings().into_iter().filter(|(position, ..)| !report.advice_was_given(*position));
     let mut links: Vec<String> = Vec::new();
@@ -196,7 +203,7 @@ fn references(report: &Report) -> String {
             }
         }
     }
-    if links.is_empty() { String::new() } else { format!("; others met it, too: {}", links.join(", ")) }
+    if links.is_empty() { String::new() } else { format!("; similar reports: {}", links.join(", ")) }
 }
 
 /// `rapidsai/dask-cuda#501` as the address that it is short for.
@@ -211,7 +218,7 @@ fn linked(reference: &str) -> String {
 /// Cycles after the first, as `A -> B -> A`.
 fn more_cycles(view: &View, style: &Style, page: &mut Page) {
     let cycles = &view.report.cycles;
-    // Each finding of a cycle tells of one.
+    // Each finding of a cycle describes one.
     if view.report.findings.len() >= cycles.len() {
         return;
     }
@@ -230,7 +237,8 @@ fn more_threads(count: usize) -> String {
     if count == 1 { "1 more thread".to_string() } else { format!("{count} more threads") }
 }
 
-/// A stack, innermost first, with the waiting and the holding frame marked; so many frames of its inner and its outer end.
+/// A stack, innermost first, with the waiting and the holding frame marked. `ends` are the numbers of frames of its
+/// inner and its outer end.
 fn stack(
     view: &View,
     heading: &str,
@@ -302,7 +310,7 @@ fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), fol
     }
 }
 
-/// The call in which somebody waits, or took what he holds, behind the statement of it.
+/// The call in which a participant waits, or took its hold, behind the statement.
 fn within(call: Option<String>) -> String {
     call.map(|call| format!("  in  {call}")).unwrap_or_default()
 }

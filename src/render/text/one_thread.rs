@@ -1,16 +1,16 @@
-//! The report about one thread: what it waits for, who has that and what those wait for, what it holds and who wants that.
+//! The report about one thread: its wait, the holder and that holder's wait, its holds and their waiters.
 //!
-//! In: a [`View`] and the thread. Out: lines on a [`Page`]. Its stack and how it was read are told by the callers.
+//! In: a [`View`] and the thread. Out: lines on a [`Page`]. The callers print its stack and the steps of reading it.
 
 use std::collections::HashSet;
 
 use super::page::Page;
 use super::within;
-use crate::render::certainty_word;
+use crate::render::known_how;
 use crate::render::view::{Key, View};
 use crate::report::Thread;
 
-/// Links of a chain that are told.
+/// At most this many links of a chain are shown.
 const MOST_LINKS: usize = 32;
 /// Waiters named one by one.
 const MOST_WAITERS: usize = 8;
@@ -23,7 +23,10 @@ pub(super) fn about(view: &View, process: &str, thread: &Thread, page: &mut Page
     chain(view, (process, thread.tid), 1, &mut told, page);
     for hold in view.holds_by(process, thread.tid) {
         let call = within(view.hold_call(hold));
-        page.paragraph("    ", &format!("  {}{call}  ({})", view.hold_statement(hold), certainty_word(hold.certainty)));
+        page.paragraph(
+            "    ",
+            &format!("  {}{call}  ({})", view.hold_statement(hold), known_how(hold.certainty, hold.proof)),
+        );
         let waiters = view.report.waits.iter().filter(|wait| wait.resource == hold.resource);
         let names: Vec<String> = waiters
             .filter_map(|wait| Some((wait.process.as_str(), wait.tid?)))
@@ -45,7 +48,7 @@ pub(super) fn about(view: &View, process: &str, thread: &Thread, page: &mut Page
     }
 }
 
-/// What a thread waits for, who has it, and so on, each thread once.
+/// The wait of a thread, the holder, the holder's wait, and so on, each thread once.
 fn chain<'a>(view: &View<'a>, key: Key<'a>, depth: usize, told: &mut HashSet<Key<'a>>, page: &mut Page) {
     let again = !told.insert(key);
     if again || depth > MOST_LINKS {
@@ -55,13 +58,16 @@ fn chain<'a>(view: &View<'a>, key: Key<'a>, depth: usize, told: &mut HashSet<Key
     let further = format!("{indent}  ");
     for wait in view.waits_of(key.0, key.1).to_vec() {
         let call = within(view.wait_call(wait));
-        let sure = certainty_word(wait.certainty);
+        let sure = known_how(wait.certainty, wait.proof);
         page.paragraph(&further, &format!("{indent}{}{call}  ({sure})", view.wait_statement(wait)));
         for hold in view.holds_of(&wait.resource).to_vec() {
             let next = hold.tid.filter(|_| hold.gone.is_none()).map(|tid| (hold.process.as_str(), tid));
             let back = if next.is_some_and(|next| told.contains(&next)) { ": a cycle" } else { "" };
             let (who, what) = (view.holder_name(hold), view.hold_statement(hold));
-            page.paragraph(&further, &format!("{indent}{who} {what} ({}){back}", certainty_word(hold.certainty)));
+            page.paragraph(
+                &further,
+                &format!("{indent}{who} {what} ({}){back}", known_how(hold.certainty, hold.proof)),
+            );
             if let Some(next) = next {
                 chain(view, next, depth + 1, told, page);
             }

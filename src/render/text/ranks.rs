@@ -1,4 +1,4 @@
-//! All ranks of a job, in groups of those that do the same.
+//! All ranks of a job, grouped by their activity.
 //!
 //! In: the report's account of them. Out: lines of the page.
 
@@ -8,7 +8,7 @@ use crate::report::JobRanks;
 /// Groups that get a line.
 const MOST_GROUPS: usize = 24;
 
-/// Who is where.
+/// The ranks with their places.
 pub(super) fn section(job: &JobRanks, page: &mut Page) {
     let name = job.job.as_deref().unwrap_or("the job");
     let of = job.size.map(|size| format!(" of {size}")).unwrap_or_default();

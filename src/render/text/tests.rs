@@ -82,6 +82,7 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         place: None,
         callback: None,
         certainty: Certainty::Exact,
+        proof: Proof::Recorded,
         evidence: vec![evidence.to_string()],
     }
 }
@@ -101,6 +102,7 @@ fn hold(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         source: None,
         at: CallSite::default(),
         certainty: Certainty::Exact,
+        proof: Proof::Recorded,
         evidence: vec![evidence.to_string()],
     }
 }
@@ -114,6 +116,7 @@ fn edge(waiter: i32, resource: &str, holder: i32) -> Edge {
         holder_process: "p0".into(),
         holder: Some(holder),
         holder_resource: None,
+        proof: Proof::Recorded,
     }
 }
 
@@ -128,7 +131,7 @@ pub(in crate::render) fn empty() -> Report {
 
 /// A report with the scenes that the verdict makes of it, without lines of source.
 pub(in crate::render) fn with_scenes(mut report: Report) -> Report {
-    report.scenes = crate::verdict::scenes::Scenes::of(&report).told(&HashMap::new());
+    report.scenes = crate::verdict::participants::Participants::of(&report).told(&HashMap::new());
     report
 }
 
@@ -212,6 +215,7 @@ fn seed_alone() -> Report {
             title: "Python GIL <-> lock inside the CUDA driver".into(),
             message: "A Python callback runs under a lock of the driver.".into(),
             certainty: Certainty::Exact,
+            proof: Proof::Recorded,
             threads: Vec::new(),
             resources: Vec::new(),
             ruled_out: Vec::new(),
@@ -291,14 +295,13 @@ fn a_lost_owner_is_named() {
     report.processes[0].threads.truncate(1);
     report.findings[0].code = "owner-exited".into();
     report.findings[0].title = "the owner of a lock exited".into();
-    let text = text(&with_scenes(report), 110);
+    let text = text(&with_scenes(report), 120);
     assert!(text.starts_with("orphaned lock: the owner of a lock exited"), "{text}");
     assert!(
         text.split_whitespace().collect::<Vec<_>>().join(" ").contains("held by thread 999, which has exited"),
         "{text}"
     );
-    let known =
-        "  MainThread (533) -> thread 999, gone  exact: the futex word is 0x33b84088 = rwlock + 8; __cur_writer = 543";
+    let known = "  MainThread (533) -> thread 999, gone  recorded: the futex word is 0x33b84088 = rwlock + 8; __cur_writer = 543";
     assert!(text.contains(known), "{text}");
 }
 
@@ -361,7 +364,7 @@ fn long_stacks_and_many_threads_are_folded() {
     let deep: Vec<Frame> = (0..5000).map(|line| python("recurse", "/r.py", line)).collect();
     report.processes[0].threads[0].frames.extend(deep);
     report.processes[0].threads.extend((1000..1100).map(|tid| thread(tid, "w", Vec::new())));
-    // Threads that do different things are told one by one, up to a number.
+    // Threads with different activities are listed one by one, up to a number.
     let each = (2000..2100).map(|tid| thread(tid, "v", vec![python("step", "/v.py", tid as u32)]));
     let each = each.map(|one| Thread { at: at(0, None), ..one });
     report.processes[0].threads.extend(each);
@@ -378,6 +381,57 @@ fn long_stacks_and_many_threads_are_folded() {
     assert_eq!(all.matches("\nstack of ").count(), report.processes[0].threads.len());
 }
 
+/// The functions of a stack that stand in no run.
+fn shown(frames: Vec<Frame>) -> Vec<String> {
+    let thread = thread(1, "t", frames);
+    let runs = crate::render::fold::runs(&thread, |_| false);
+    let is_shown = |index: &usize| !runs.iter().any(|run| run.frames.contains(index));
+    (0..thread.frames.len()).filter(is_shown).filter_map(|index| thread.frames[index].function.clone()).collect()
+}
+
+fn of(owner: &str, frame: Frame) -> Frame {
+    Frame { belongs_to: Some(owner.to_owned()), ..frame }
+}
+
+#[test]
+fn a_finaliser_of_a_package_and_its_occasion_are_not_folded() {
+    let stack = |method: &str| {
+        vec![
+            of("redis", python("Lock.acquire", "/redis/lock.py", 1)),
+            of("redis", python("Pool.release", "/redis/pool.py", 2)),
+            of("redis", python(method, "/redis/client.py", 3)),
+            native("_PyEval_Vector", "python3.12"),
+            native("PyObject_CallOneArg", "python3.12"),
+            native("gc_collect_main.constprop.0", "python3.12"),
+            native("gc_alloc", "python3.12"),
+            native("PyList_New", "python3.12"),
+            python("main", "/app.py", 4),
+        ]
+    };
+    assert_eq!(shown(stack("PubSub.__del__")), ["PubSub.__del__", "gc_collect_main.constprop.0", "main"]);
+    assert_eq!(shown(stack("on_death")), ["on_death", "gc_collect_main.constprop.0", "main"]);
+    let mut plain = stack("close");
+    plain.remove(5);
+    assert_eq!(shown(plain), ["main"]);
+}
+
+#[test]
+fn a_callback_of_a_library_is_not_folded() {
+    let called = |module: &str| {
+        shown(vec![
+            of("jax", python("acquire", "/jax/a.py", 1)),
+            of("jax", python("wait", "/jax/a.py", 2)),
+            of("jax", python("callback", "/jax/b.py", 2)),
+            native("PyObject_Call", "python3.12"),
+            native("call", module),
+            native("_PyEval_Vector", "python3.12"),
+            python("main", "/app.py", 4),
+        ])
+    };
+    assert_eq!(called("libcuda.so.1"), ["callback", "main"]);
+    assert_eq!(called("python3.12"), ["main"]);
+}
+
 fn detailed(report: &Report, detail: Detail) -> String {
     let mut out = Vec::new();
     render(report, &Style { detail, ..Style::plain() }, &mut out).unwrap();
@@ -388,10 +442,10 @@ fn detailed(report: &Report, detail: Detail) -> String {
 fn one_thread_is_told_of_with_what_it_waits_for_and_who_wants_what_it_holds() {
     let text = detailed(&seed(), Detail { thread: Some(533), ..Detail::default() });
     for line in [
-        "  waits for rwlock 0x33b84080 (read)  in  cuLaunchKernel <- train.py:56 step  (exact)",
-        "  occupancy (543) holds rwlock 0x33b84080 (write) (exact)",
-        "    MainThread (533) holds the GIL (exact): a cycle",
-        "  holds the GIL  (exact)",
+        "  waits for rwlock 0x33b84080 (read)  in  cuLaunchKernel <- train.py:56 step  (recorded)",
+        "  occupancy (543) holds rwlock 0x33b84080 (write) (recorded)",
+        "    MainThread (533) holds the GIL (recorded): a cycle",
+        "  holds the GIL  (recorded)",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -445,7 +499,7 @@ fn colour_marks_the_verdict() {
     assert!(text.contains("MainThread (533) → occupancy (543)"));
 }
 
-/// A cycle of so many threads, each of which holds a mutex and waits for the next one's.
+/// A cycle of `members` threads: each holds a mutex and waits for the next one's.
 pub(in crate::render) fn ring(members: usize) -> Report {
     let mut report = empty();
     let tid = |index: usize| 1000 + index as i32;
@@ -473,6 +527,7 @@ pub(in crate::render) fn ring(members: usize) -> Report {
         holder_process: "p0".into(),
         holder: Some(tid(next(index))),
         holder_resource: None,
+        proof: Proof::Recorded,
     };
     report.cycles = vec![Cycle { certainty: Certainty::Exact, edges: (0..members).map(edge).collect() }];
     with_scenes(report)
@@ -483,7 +538,7 @@ fn a_long_cycle_is_told_by_its_first_members() {
     let text = text(&ring(500), 100);
     assert!(text.contains("member (1000) and 499 more"), "{text}");
     assert!(text.contains("  484 threads  wait for mutex"), "{text}");
-    assert!(!text.contains("because of this"), "{text}");
+    assert!(!text.contains("stuck behind it"), "{text}");
     assert!(text.lines().count() < 200, "{text}");
     assert!(!self::text(&ring(17), 100).contains("more member"));
 }

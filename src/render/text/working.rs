@@ -5,11 +5,12 @@
 
 use super::page::Page;
 use super::within;
-use crate::render::certainty_word;
+use crate::render::known_how;
 use crate::render::view::{NO_BREAK, View, keep_together};
 use crate::report::{FrameKind, Hold, Thread, Trust, Wait, Words, Working};
 
-/// Frames of the native stack that are told with their registers: the waiting call is among the innermost.
+/// At most this many frames of the native stack are shown with their registers: the waiting call is among the
+/// innermost.
 const FRAMES: usize = 12;
 /// Words of memory in a line, as gdb prints them.
 const WORDS_A_LINE: usize = 4;
@@ -43,7 +44,7 @@ fn native_name(frame: &crate::report::NativeFrame) -> String {
     frame.function.as_ref().map_or(place.clone(), |function| format!("{}  {place}", keep_together(function)))
 }
 
-/// Each step from the registers to who holds what.
+/// Each step from the registers to the holds.
 pub(super) fn steps(view: &View, process: &str, thread: &Thread, page: &mut Page) {
     let Some(working) = &thread.working else { return };
     page.plain(&format!("how {} was read:", view.thread_name(process, thread.tid)));
@@ -102,14 +103,14 @@ fn frames(working: &Working, page: &mut Page) {
 
 fn waiting(view: &View, wait: &Wait, page: &mut Page) {
     let call = within(view.wait_call(wait));
-    let sure = certainty_word(wait.certainty);
+    let sure = known_how(wait.certainty, wait.proof);
     page.paragraph("     ", &format!("  4  it {}{call}: {sure}", view.wait_statement(wait)));
     evidence(&wait.evidence, page);
     for hold in view.holds_of(&wait.resource) {
         let who = view.holder_name(hold);
         page.paragraph(
             "     ",
-            &format!("  5  {who} {}: {}", view.hold_statement(hold), certainty_word(hold.certainty)),
+            &format!("  5  {who} {}: {}", view.hold_statement(hold), known_how(hold.certainty, hold.proof)),
         );
         evidence(&hold.evidence, page);
     }
@@ -122,7 +123,7 @@ fn held(view: &View, hold: &Hold, page: &mut Page) {
     let call = within(view.hold_call(hold));
     page.paragraph(
         "     ",
-        &format!("  -  it {}{call}: {}", view.hold_statement(hold), certainty_word(hold.certainty)),
+        &format!("  -  it {}{call}: {}", view.hold_statement(hold), known_how(hold.certainty, hold.proof)),
     );
     evidence(&hold.evidence, page);
 }

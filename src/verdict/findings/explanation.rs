@@ -1,4 +1,4 @@
-//! What `lockscope explain` tells of a finding, as data.
+//! The text of `lockscope explain` about a finding, as data.
 //!
 //! In: the text in a finding's `explain.md`. Out: [`Explanation`], which the command line sets out for a terminal and of
 //! which a report takes the short parts. It holds no layout: lines are broken where they are printed.
@@ -20,15 +20,15 @@ pub struct Explanation {
     pub title: String,
     /// How grave.
     pub severity: Severity,
-    /// What the finding says.
+    /// The meaning of the finding.
     pub what: String,
     /// How a program gets there.
     pub cause: String,
     /// A small program that does.
     pub example: Example,
-    /// What to change, in whatever language, where the rule says nothing closer: the short form, for reports.
+    /// The fix in any language, if the rule has no closer one: the short form, for reports.
     pub help: Vec<String>,
-    /// What to change in the terms of those who can meet it.
+    /// The fix in the terms of each toolkit.
     pub fixes: Vec<Fix>,
     /// Public reports of the same.
     pub references: Vec<String>,
@@ -43,11 +43,11 @@ pub struct Example {
     pub program: &'static str,
     /// A line of the shell that builds and starts it, in the folder of the file.
     pub command: &'static str,
-    /// What a machine must have for it.
+    /// The requirement of a machine to run it.
     pub needs: Requirement,
 }
 
-/// What an example cannot do without.
+/// The requirement of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
     /// Linux, Python and a C compiler.
@@ -62,7 +62,7 @@ pub enum Requirement {
     GpuAndCompatibilityPackage,
     /// Two of them, and PyTorch with NCCL.
     TwoGpusAndPyTorch,
-    /// MPI, and a look at all ranks.
+    /// MPI, and a sample of all ranks.
     Mpi,
     /// A recorder: it does not hang.
     Recorder,
@@ -85,7 +85,7 @@ impl Requirement {
     }
 }
 
-/// What to change in one toolkit's terms.
+/// The fix in one toolkit's terms.
 #[derive(Debug, Clone)]
 pub struct Fix {
     /// Whose.
@@ -96,7 +96,7 @@ pub struct Fix {
     pub text: String,
 }
 
-/// What programs are made with.
+/// A toolkit that programs are made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Toolkit {
     /// Python and its standard library.
@@ -124,7 +124,7 @@ pub enum Toolkit {
 }
 
 impl Toolkit {
-    /// All, in the order in which they are told.
+    /// All toolkits, in the order of the report.
     pub(super) const ALL: [Toolkit; 11] = [
         Toolkit::Python,
         Toolkit::Asyncio,
@@ -234,7 +234,8 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Read a text. What is not of the form is left out and named in the second part, which a test demands to be empty.
+/// Reads a text. Parts that are not of the form are left out and named in the second result, which a test demands to be
+/// empty.
 pub(super) fn parse(
     code: &'static str,
     severity: Severity,

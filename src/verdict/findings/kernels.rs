@@ -1,15 +1,16 @@
-//! What findings about kernels of a GPU have in common: which had not ended, and what of the host's memory it has.
+//! Shared code of the findings about kernels of a GPU: kernels that had not ended, and the host's memory that they
+//! have.
 //!
-//! In: the judged look, a kernel of a core of the GPU. Out: texts and words. It decides on no finding.
+//! In: the judged sample, a kernel of a core of the GPU. Out: texts and words. It decides on no finding.
 
-use super::Context;
+use super::rule::Context;
 use crate::gpu::{Device, Kernel};
 use crate::limits::verdict::LARGEST_LOOP;
 use crate::verdict::assemble::gpu_kernel;
 use crate::waits::circumstances::KernelWord;
 use crate::waits::{Party, ResourceKey, Wait};
 
-/// Places of a kernel that the message tells.
+/// At most this many places of a kernel are in the message.
 const PLACES: usize = 3;
 
 /// The waits for the GPU of one process.

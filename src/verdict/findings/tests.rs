@@ -1,5 +1,6 @@
-//! What every finding must tell, so that none is left half explained.
+//! Requirements that every finding must meet, so that none is left half explained.
 
+use super::explanation::Toolkit;
 use super::*;
 
 /// The names of the contract.

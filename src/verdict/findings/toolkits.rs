@@ -1,4 +1,4 @@
-//! What those who take part in a finding are made with, so that they get the advice that fits.
+//! The toolkits of a finding's participants, so that they get the advice that fits.
 //!
 //! In: parties and resources of a finding. Out: [`Toolkit`]s, by what frames are (their kind, module and file, the scheme that
 //! a symbol's name was mangled by) and by the world of resources. It reads no label, and where nothing is known it names
@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Context, Toolkit};
+use super::explanation::Toolkit;
+use super::rule::Context;
 use crate::symbols::Mangling;
 use crate::threads::{Frame, FrameKind};
 use crate::verdict::owners::is_of_cpython;
@@ -34,7 +35,7 @@ const FOLDERS: &[(&str, Toolkit)] = &[
     ("/numba_cuda/", Toolkit::Numba),
 ];
 
-/// What these parties and resources are made with.
+/// The toolkits of these parties and resources.
 pub(super) fn of(context: &Context<'_>, parties: &[Party], resources: &[ResourceKey]) -> BTreeSet<Toolkit> {
     let mut used = BTreeSet::new();
     let as_parties = parties.iter().filter_map(|party| if let Party::Resource(key) = party { Some(key) } else { None });
@@ -45,7 +46,7 @@ pub(super) fn of(context: &Context<'_>, parties: &[Party], resources: &[Resource
     used
 }
 
-/// Native locks are of C, C++ or Rust: that the frames tell.
+/// Native locks are of C, C++ or Rust: the frames show which.
 fn of_world(world: World) -> Option<Toolkit> {
     match world {
         World::Python => Some(Toolkit::Python),
@@ -54,7 +55,8 @@ fn of_world(world: World) -> Option<Toolkit> {
     }
 }
 
-/// What one thread's frames tell. `is_driver`: whether a frame is the CUDA driver's, which is nobody's own code.
+/// The toolkits in one thread's frames. `is_driver`: whether a frame is the CUDA driver's, which is no program's own
+/// code.
 fn of_frames(frames: &[Frame], is_driver: impl Fn(&Frame) -> bool) -> BTreeSet<Toolkit> {
     let mut used = BTreeSet::new();
     let mut plain = false;
@@ -76,7 +78,7 @@ fn of_frames(frames: &[Frame], is_driver: impl Fn(&Frame) -> bool) -> BTreeSet<T
     used
 }
 
-/// Note what a native frame tells; gives whether it is a function with a name of C in code of the program.
+/// Note the toolkit of a native frame; returns whether it is a function with a name of C in code of the program.
 fn of_native(frame: &Frame, used: &mut BTreeSet<Toolkit>) -> bool {
     let (Some(module), Some(function)) = (frame.module.as_deref(), frame.function.as_deref()) else { return false };
     if let Some((_, toolkit)) = MODULES.iter().find(|(start, _)| module.starts_with(start)) {

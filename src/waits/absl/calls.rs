@@ -31,6 +31,7 @@ pub(super) const WRITERS: LockCalls = LockCalls {
         "absl::*::Mutex::LockWhen(absl::*::Condition const&)",
         "absl::*::Mutex::WriterLockWhen(absl::*::Condition const&)",
     ],
+    may_fail: &["absl::*::Mutex::TryLock()", "absl::*::Mutex::try_lock()", "absl::*::Mutex::WriterTryLock()"],
     unlocks: &["absl::*::Mutex::Unlock()", "absl::*::Mutex::unlock()", "absl::*::Mutex::WriterUnlock()"],
     guards: Guards {
         begin: &[
@@ -67,6 +68,7 @@ pub(super) const READERS: LockCalls = LockCalls {
         "absl::*::Mutex::try_lock_shared()",
         "absl::*::Mutex::ReaderLockWhen(absl::*::Condition const&)",
     ],
+    may_fail: &["absl::*::Mutex::ReaderTryLock()", "absl::*::Mutex::try_lock_shared()"],
     unlocks: &["absl::*::Mutex::ReaderUnlock()", "absl::*::Mutex::unlock_shared()"],
     guards: Guards {
         begin: &[

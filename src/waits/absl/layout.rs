@@ -6,11 +6,12 @@
 
 /// `kMuReader`: readers hold it.
 pub(super) const READER: u64 = 0x01;
-/// `kMuWait`: somebody waits.
+/// `kMuWait`: at least one thread waits.
 pub(super) const WAIT: u64 = 0x04;
 /// `kMuWriter`: a writer holds it.
 pub(super) const WRITER: u64 = 0x08;
-/// `kMuHigh`: above the flags the last waiter's `PerThreadSynch`. Of a condition variable as well, which has fewer flags.
+/// `kMuHigh`: the bits above the flags point to the last waiter's `PerThreadSynch`. The same holds for a condition
+/// variable, which has fewer flags.
 pub(super) const HIGH: u64 = !0xff;
 /// `kMuOne`: one reader, where readers are counted.
 pub(super) const ONE_READER: u64 = 0x100;

@@ -1,9 +1,10 @@
 //! `absl::Mutex` and `absl::CondVar`, the locks inside gRPC, TensorFlow, JAX and protobuf.
 //!
-//! In: the futex that a thread sleeps on, its registers and its stack. Out: the mutex that it waits for, and who holds it. A
-//! waiter sleeps on a word of its own (`ThreadIdentity`), which does not name the mutex; but the mutex names the ring of its
-//! waiters, so whatever the waiter has at hand whose ring has the waiter is it. Words decide, never a version or a symbol.
-//! Holders are recorded where Abseil's own detection of deadlocks is on; else code tells, else who has the address at hand.
+//! In: the futex that a thread sleeps on, its registers and its stack. Out: the mutex that it waits for, and the
+//! holder. A waiter sleeps on a word of its own (`ThreadIdentity`), which does not name the mutex. But the mutex names
+//! the ring of its waiters. So an object that the waiter has at hand is the mutex if its ring contains the waiter.
+//! Words decide, never a version or a symbol. Holders are recorded where Abseil's own detection of deadlocks is on.
+//! Elsewhere code shows them, or else the address that threads have at hand.
 
 mod calls;
 mod layout;
@@ -84,7 +85,7 @@ impl Family for Absl {
     }
 }
 
-/// What is decoded.
+/// The input of a decoder.
 struct Case<'a, 'b> {
     process: &'a Process<'b>,
     thread: &'a ThreadView<'b>,
@@ -152,13 +153,13 @@ impl Case<'_, '_> {
         let gave_back = self.waiter.has_given_back(self.process).then_some(mutex);
         let decoded = BlockedOn { gave_back, ..decoded };
         Some(match word & (WRITER | READER) {
-            // It waits for whoever makes the condition true; or it has been let through and is about to wake.
+            // It waits for a thread that makes the condition true; or it has been let through and is about to wake.
             0 => BlockedOn { certainty: Certainty::Inferred, ..decoded },
             _ => decoded.owned(self.holder(mutex, readers)),
         })
     }
 
-    /// Who has a mutex that so many readers hold, or else a writer.
+    /// The holder of a mutex: one of `readers` readers, or else a writer.
     fn holder(&self, mutex: Addr, readers: Option<u32>) -> Ownership {
         let account = self.queues.account(self.process).get(&mutex);
         if let Some(holders) = account.filter(|holders| holders.len() == readers.unwrap_or(1) as usize) {
@@ -175,7 +176,7 @@ impl Case<'_, '_> {
     /// A wait at a condition variable: the waiter's parameters have the mutex that it gave back.
     fn condition_variable(&self) -> Option<BlockedOn> {
         let mutex = self.waiter.parameter(self.process, parameters::MUTEX)?;
-        // What leads to the waiters themselves, as their ring does, is none.
+        // An address that leads to the waiters themselves, as their ring does, is no condition variable.
         let is_it =
             |at: Addr, word: u64| word & 0xff & !CONDITION_FLAGS == 0 && Waiter::around(self.process, at).is_none();
         let Some((at, word)) = self.queued_in(is_it) else {

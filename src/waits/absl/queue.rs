@@ -1,4 +1,5 @@
-//! Who is queued where: the identity that Abseil gives each thread, and the rings of those who wait for one thing.
+//! The queues of waiters: the identity that Abseil gives each thread, and the rings of threads that wait for one
+//! object.
 //!
 //! In: the futex that a thread sleeps on. Out: its [`Waiter`], the rings, and by Abseil's own account who holds what. Nothing
 //! here knows a name of the program.
@@ -23,7 +24,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Of the thread that sleeps on `futex`: the word lies in an identity that is queued, and whose parameters name it.
+    /// The waiter that sleeps on `futex`. The word lies in an identity that is queued, and whose parameters name it.
     pub(super) fn of(process: &Process<'_>, futex: &Futex) -> Option<Waiter> {
         let waiter = Waiter::around(process, futex.word)?;
         let is_its_word = identity::WAITER_STATE.contains(&(futex.word - waiter.identity));
@@ -40,8 +41,9 @@ impl Waiter {
         (is_queued && names_it()).then_some(Waiter { identity, parameters })
     }
 
-    /// Whether it gave back, on its way here, the mutex that it waits for: in `Await`, or on its way back from a condition variable.
-    /// Names of functions do not tell: libraries without names have only those that they export (seen: Debian's 20220623).
+    /// Whether it released, on its way here, the mutex that it waits for: in `Await`, or on its way back from a
+    /// condition variable. Names of functions do not show this: libraries without names have only those that they
+    /// export (seen: Debian's 20220623).
     pub(super) fn has_given_back(&self, process: &Process<'_>) -> bool {
         process.memory().u8(self.identity + identity::HAS_GIVEN_BACK).is_ok_and(|flag| flag != 0)
     }
@@ -52,10 +54,10 @@ impl Waiter {
     }
 }
 
-/// Who holds a mutex by Abseil's own account: the position of the thread, and what was read.
+/// The holders of each mutex by Abseil's own account: the position of the thread, and the evidence.
 pub(super) type Account = HashMap<Addr, Vec<(usize, String)>>;
 
-/// What was read of the queues of one process.
+/// The queues of one process, as far as they were read.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     /// Members, by the last one.
@@ -83,7 +85,8 @@ impl Queues {
         ring.contains(&waiter.identity)
     }
 
-    /// What the threads that sleep in Abseil hold by its own account: empty where its detection of deadlocks is off.
+    /// The mutexes that threads asleep in Abseil hold by its own account. Empty where its detection of deadlocks is
+    /// off.
     pub(super) fn account(&self, process: &Process<'_>) -> &Account {
         self.account.get_or_init(|| account(process))
     }

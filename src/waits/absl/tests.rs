@@ -1,7 +1,7 @@
 //! The family on made-up memory.
 
 use crate::waits::testing::{LOCK, Made, STACK, observe_made};
-use crate::waits::{Certainty, Observations, Party};
+use crate::waits::{Certainty, Observations, Party, Strength};
 
 /// Identities of two waiters.
 const IDENTITIES: [u64; 2] = [0x5100_0000, 0x5100_0100];
@@ -59,7 +59,7 @@ fn its_own_account_names_the_holder() {
     let seen = observe_made(vec![made]);
     let holds: Vec<_> = seen.holds.iter().map(|hold| (hold.resource.address.0, hold.holder.clone())).collect();
     assert_eq!(holds, [(LOCK, Party::Thread(0, 11)), (OTHER_LOCK, Party::Thread(0, 10))]);
-    assert!(seen.holds.iter().all(|hold| hold.certainty == Certainty::Exact));
+    assert!(seen.holds.iter().all(|hold| hold.strength == Strength::Recorded));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn without_an_account_whoever_has_it_at_hand_is_a_candidate_and_nobody_can_relea
     let seen = observe_made(vec![made]);
     let holds: Vec<_> = seen.holds.iter().map(|hold| (hold.resource.address.0, hold.holder.clone())).collect();
     assert_eq!(holds, [(OTHER_LOCK, Party::Thread(0, 10))]);
-    assert_eq!(seen.holds[0].certainty, Certainty::Candidate);
+    assert_eq!(seen.holds[0].strength, Strength::Candidate);
     assert!(seen.gaps.iter().any(|gap| gap.why.contains("the lock records no owner")), "{:?}", seen.gaps);
 }
 

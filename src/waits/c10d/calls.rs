@@ -5,7 +5,7 @@
 use crate::threads::Frame;
 use crate::waits::thread::ThreadView;
 
-/// What a call waits for.
+/// The target of a call's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// That an operation is done, which a thread of the back end works on.
@@ -20,7 +20,7 @@ pub(super) enum Role {
     Runs,
     /// The other ranks of a group that is made.
     Makes,
-    /// That somebody sets a key.
+    /// The setting of a key.
     Store,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Entered {
     /// Its native frame.
     pub(super) native: usize,
     pub(super) role: Role,
-    /// Native frames of the call and of what it calls: those before.
+    /// The native frames of the call and of its callees: those before this number.
     pub(super) stored: Option<usize>,
     /// The function of PyTorch that makes a group, if it is one of that.
     pub(super) makes: Option<&'static str>,

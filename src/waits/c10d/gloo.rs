@@ -1,12 +1,13 @@
 //! Operations of gloo in memory: which one a thread waits for, and which ranks have not come to it.
 //!
-//! In: the condition that a thread sleeps on, or words of its frames. Out: an [`Operation`]. Objects are known by the names of their
-//! classes, which their first word leads to, and what no name tells by what must be true of it: a context has a rank below its
-//! size, and its transport the same two numbers and as many pairs. Distances are those from such a landmark to the next, as the
-//! classes have declared their members since 1.13 (Work.hpp) and 2.8 (ProcessGroupGloo.hpp, gloo/transport/tcp/context.h), seen on
-//! 2.15. What does not look so is not believed: the wait is told without it.
+//! In: the condition that a thread sleeps on, or words of its frames. Out: an [`Operation`]. The first word of an
+//! object leads to its class name. Objects without a name are known by a necessary property: a context has a rank below
+//! its size, and its transport has the same two numbers and as many pairs. Distances count from such a landmark to the
+//! next. They follow the order in which the classes have declared their members since 1.13 (Work.hpp) and 2.8
+//! (ProcessGroupGloo.hpp, gloo/transport/tcp/context.h), seen on 2.15. Data of another shape is not used: the wait is
+//! reported without it.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -45,7 +46,7 @@ mod transport {
     pub(super) const EXPECTED_BEHIND_PAIRS: u64 = 56;
 }
 
-/// An element of what is expected: the slot, whose sends, whose receives.
+/// An element of the expected messages: the slot, the ranks that send, the ranks that receive.
 mod expected {
     pub(super) const SIZE: u64 = 56;
     pub(super) const SENDERS: u64 = 8;
@@ -56,7 +57,7 @@ mod expected {
 const BUFFER: &str = "gloo::transport::tcp::UnboundBuffer";
 const CONTEXT: &str = "gloo::transport::tcp::Context";
 
-/// What is known of an operation.
+/// The known facts about an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Operation {
     /// The work, or the buffer of a message.
@@ -147,7 +148,7 @@ pub(super) fn message(process: &Process<'_>, condition: Addr, receives: bool) ->
             _ => open.iter().map(|(slot, ranks)| format!("{ranks:?} in slot {slot}")).collect::<Vec<_>>().join(", "),
         }
     ));
-    // Of several messages nothing says which one this thread waits for.
+    // With several messages, nothing shows which one this thread waits for.
     match open.as_slice() {
         [] => found.expected = Some(Vec::new()),
         [(slot, ranks)] if ranks.len() == 1 => {
@@ -212,7 +213,7 @@ impl Context {
         (rank < size && size <= LARGEST_GROUP).then_some(Context { rank, size, pairs })
     }
 
-    /// What it expects of others; `None` where that cannot be read.
+    /// The messages that it expects of other ranks; `None` where they are not readable.
     fn expected(&self, memory: &dyn Memory) -> Option<Vec<Expected>> {
         let (begin, end) = vector(memory, self.pairs + transport::EXPECTED_BEHIND_PAIRS)?;
         let length = end - begin;

@@ -1,12 +1,16 @@
 //! The layer of c10d, PyTorch's distributed part: threads that wait for other ranks of their job in an operation of gloo, for a
 //! group to be made, or for a key of a store.
 //!
-//! In: the stacks of a process and what the families below saw. Out: waits for what ranks do together, as those of MPI are, and
-//! for keys; and what each rank has enqueued. The names of the calls tell that a thread waits so. Which operation it is, under which
-//! number, and who has not come, is read from gloo's objects (`gloo`); its group and the ranks in that from PyTorch's own Flight
-//! Recorder (`recorder`). Where these do not look as they should the wait is told without them. The threads that work on an
-//! operation and the one that waits for it wait for the same thing. NCCL's operations run on a GPU: of these only what was
-//! enqueued is said here, and whom NCCL itself waits for before it has connected ranks (`nccl`).
+//! In: the stacks of a process and the observations of the families below. Out: waits for joint operations of ranks, as
+//! those of MPI, and for keys; and the operations that each rank has enqueued.
+//!
+//! The names of the calls show that a thread waits. gloo's objects (`gloo`) show the operation, its number, and the
+//! missing ranks. PyTorch's own Flight Recorder (`recorder`) shows the group and its ranks. Where these have another
+//! shape than expected, the wait is reported without them. The threads that work on an operation and the one that waits
+//! for it wait for the same resource.
+//!
+//! NCCL's operations run on a GPU. This module reports only the enqueued ones, and the ranks that NCCL itself waits for
+//! before it has connected them (`nccl`).
 
 mod calls;
 mod gloo;
@@ -34,7 +38,7 @@ use calls::{Entered, Role};
 use gloo::Operation;
 use recorder::{Entry, Recorder};
 
-/// A key that somebody is to set.
+/// A key that a rank is to set.
 const STORE_KEY: &Kind =
     &Kind::new("store_key", "key of a store", World::Kernel, Topic::Event, Giver::Outside, Holding::Sets);
 
@@ -57,7 +61,7 @@ fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(C10d { recorders, in_nccl: ByNames::default(), in_calls: ByNames::default() })
 }
 
-/// What a wait of this family is about, for whoever puts the observations together.
+/// The subject of a wait of this family, for the code that joins the observations.
 #[derive(Debug)]
 struct Of(Collective);
 
@@ -106,16 +110,17 @@ fn has_group(process: &Process<'_>) -> bool {
     process.threads.iter().any(|thread| THREADS.iter().any(|name| thread.image.name.starts_with(name)))
 }
 
-/// Whether the families below saw a wait for whoever has the other end of a connection, as calls of a store make it.
+/// Whether the families below saw a wait for the other end of a connection, as calls of a store make it.
 fn is_peer(below: &BlockedOn) -> bool {
     [kinds::SOCKET, kinds::TIMER, kinds::DESCRIPTOR].contains(&below.resource.key.kind)
 }
 
-/// What says so where the rank's own call is one of CUDA's.
+/// The source of the evidence where the rank's own call is one of CUDA's.
 const RECORDER: &str = "PyTorch's Flight Recorder";
 
 impl C10d {
-    /// Who waits for the GPU waits, if NCCL was given work that is not done, for the first of it, or for what the GPU does before.
+    /// A waiter for the GPU waits for the first unfinished work of NCCL, or for earlier work of the GPU. This applies
+    /// only if NCCL has unfinished work.
     fn behind_gpus(&self, blocked: &Blocked<'_>, out: &mut Observations) {
         for wait in blocked.waits().iter().filter(|wait| wait.blocked_on.resource.key.kind.is_gpu()) {
             let process = blocked.process(wait);
@@ -172,7 +177,7 @@ impl C10d {
             Role::Runs => gloo::worked_on(process, thread, entered.native),
             _ => None,
         };
-        // A thread that works on what nobody could read says nothing more than the families below.
+        // A thread that works on an unreadable operation says no more than the families below.
         let found = match (found, entered.role) {
             (None, Role::Runs) => return None,
             (found, _) => found,
@@ -204,7 +209,7 @@ impl C10d {
         waited: Waited,
     ) -> BlockedOn {
         let position = process.context.process;
-        // Who works on it and who waits for it are in the same operation.
+        // Threads that work on an operation and threads that wait for it share the operation.
         let which = match waited.found.address.is_null() {
             true => format!("of {}", thread.image.tid),
             false => waited.found.address.to_string(),
@@ -271,7 +276,7 @@ fn recorded<'r>(recorder: &'r Recorder, found: &Operation) -> Option<&'r Entry> 
     })
 }
 
-/// What is known of an operation, and whether that is all.
+/// The known facts about an operation, and whether they are complete.
 fn collective(
     process: &Process<'_>,
     entered: Entered,
@@ -292,7 +297,7 @@ fn collective(
     let is_message = matches!(op, "recv" | "send");
     let in_group = recorded.and_then(|(recorder, entry)| recorder.ranks.get(&entry.group));
     let size = found.place.map(|(_, size)| size);
-    // Without a word of the recorder's, the group of all ranks is told by its size.
+    // Without the recorder's data, the group of all ranks is recognised by its size.
     let in_job = |rank: u32| match in_group {
         Some(ranks) => ranks.get(usize::try_from(rank).ok()?).copied(),
         None => Some(rank).filter(|_| size.is_some() && size == job),
@@ -309,7 +314,7 @@ fn collective(
         peers: peers.clone().unwrap_or_default(),
         tag: found.tag,
         request: Some(found.address).filter(|address| !address.is_null()).map(|address| address.to_string()),
-        // Nobody is expected any more: what is left is the transfer.
+        // No further rank is expected: only the transfer is left.
         matched: expected.filter(|_| is_message).map(Vec::is_empty),
         synchronises: is_monitored || synchronises(op),
         ..Collective::default()

@@ -1,11 +1,11 @@
 //! Waits of NCCL's for other ranks on the processor, before anything is given to a GPU: for all ranks of a communicator that is made, or for
 //! a peer to which it makes a connection.
 //!
-//! In: a thread, and the Flight Recorder of its process. Out: what it waits for. The functions that wait there are NCCL's own, whose names its
-//! symbols have; what was called is told by the functions that NCCL exports, and which operation that is by PyTorch's around them. NCCL polls
-//! meanwhile. What the GPU itself waits for is told elsewhere.
+//! In: a thread, and the Flight Recorder of its process. Out: the target of its wait. The functions that wait there are
+//! NCCL's own, and its symbols have their names. The functions that NCCL exports show the call, and PyTorch's functions
+//! around them the operation. NCCL polls meanwhile. Other modules find the target of the GPU's own wait.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -40,7 +40,7 @@ const WAITING: [&str; 10] = [
     "ncclProxyCallBlocking",
 ];
 
-/// Functions that NCCL exports (nccl.h) and that make a communicator: nobody leaves before all of its ranks have come.
+/// Functions that NCCL exports (nccl.h) and that make a communicator: no rank leaves before all of its ranks have come.
 const MAKING: [&str; 6] = [
     "ncclCommInitRank",
     "ncclCommInitRankConfig",
@@ -145,10 +145,10 @@ fn named(frame: &Frame) -> Option<&str> {
 }
 
 impl Entered {
-    /// What the thread waits for here.
+    /// The target of the thread's wait here.
     pub(super) fn wait(&self, process: &Process<'_>, thread: &ThreadView<'_>, recorder: Option<&Recorder>) -> Waited {
         let mut evidence = vec![format!("the call of NCCL is {}, which waits in {}", self.call, self.waits)];
-        // What makes a group calls NCCL, or waits for a key that another rank sets first.
+        // The maker of a group calls NCCL, or waits for a key that another rank sets first.
         if let Some(function) = self.makes {
             return making(function, process, evidence);
         }
@@ -175,7 +175,8 @@ impl Entered {
         Waited { collective, label, evidence, found: Operation::default() }
     }
 
-    /// What is known without the Flight Recorder: who is missing only where the group is that of the whole job.
+    /// The facts known without the Flight Recorder. The missing ranks are known only where the group is that of the
+    /// whole job.
     fn unrecorded(&self, process: &Process<'_>, thread: &ThreadView<'_>, evidence: &mut Vec<String>) -> Collective {
         let job = launcher::membership(&process.context.image.environment).and_then(|membership| membership.size);
         let place = place(process, thread, self.native);

@@ -1,9 +1,9 @@
 //! Objects of C++ in memory, by the names of their classes.
 //!
-//! In: a process. Out: the class of an object, which its first word leads to, and what may be objects among the words of calls. What an
-//! object of a class has is known elsewhere.
+//! In: a process. Out: the class of an object, which its first word leads to, and the words of calls that may point to
+//! objects. Other modules know the members of a class.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -35,7 +35,7 @@ pub(super) fn class_of_table(name: &str) -> Option<&str> {
     name.strip_prefix("{vtable(")?.strip_suffix(")}")
 }
 
-/// What may be objects of those that the frames of a call and of what it calls have.
+/// The words that may point to objects, from the frames of a call and of its callees.
 pub(super) fn candidates<'t>(
     process: &'t Process<'_>,
     thread: &'t ThreadView<'_>,

@@ -1,11 +1,12 @@
 //! PyTorch's Flight Recorder in memory: which operations a rank has enqueued, and so which it has not.
 //!
-//! In: a process. Out: a [`Recorder`]. It is on by default, also for gloo, and nothing has to run for it to be read: its object is a
-//! static variable, whose name the file's symbols have. What lies where in it is found by its own shape: how many entries there
-//! are gives their size, and they are numbered; the name of the operation (`gloo:all_reduce`) gives the place of the fields before it, which have stood
-//! in this order since 2.1 (torch/csrc/distributed/c10d/FlightRecorder.hpp, `Entry`). Seen on 2.15.
+//! In: a process. Out: a [`Recorder`]. It is on by default, also for gloo. Reading it needs no running code: its object
+//! is a static variable, whose name the file's symbols have. Its shape shows the offsets of its parts. The entries are
+//! numbered, and their count gives their size. The name of the operation (`gloo:all_reduce`) gives the offset of the
+//! fields before it. Their order has been the same since 2.1 (torch/csrc/distributed/c10d/FlightRecorder.hpp, `Entry`).
+//! Seen on 2.15.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -38,7 +39,8 @@ const INSTANCES: [&str; 4] = [
 /// Libraries that have one.
 const LIBRARIES: [&str; 2] = ["libtorch_cpu.so", "libtorch_cuda.so"];
 
-/// Members of the recorder: `enabled_`; the vector of entries is looked for, and behind it are `max_entries_`, `next_` and `id_`.
+/// Members of the recorder: `enabled_`, and the vector of entries, which a search finds. Behind it are `max_entries_`,
+/// `next_` and `id_`.
 mod ring {
     pub(super) const CAPACITY_BEHIND_ENTRIES: u64 = 24;
     pub(super) const NEXT_BEHIND_ENTRIES: u64 = 32;
@@ -79,7 +81,7 @@ pub(super) struct Entry {
     pub(super) retired: bool,
 }
 
-/// What the recorder of a process says.
+/// The content of a process's recorder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Recorder {
     /// The last ones, in the order in which they were enqueued.
@@ -171,7 +173,7 @@ fn entries(memory: &dyn Memory, place: Addr) -> Option<Vec<Entry>> {
     if begin.is_null() || length == 0 || most == 0 || most > MOST_ENTRIES || next > most || recorded == 0 {
         return None;
     }
-    // It grows until it is a ring, so its size is that of so many entries.
+    // It grows until it is a ring, so its size is that of the recorded entries.
     let count = recorded.min(most);
     let stride = length / count;
     let is_one = length.is_multiple_of(count) && stride.is_multiple_of(8) && (128..LARGEST_ENTRY).contains(&stride);

@@ -1,10 +1,11 @@
 //! The key of a store that a thread waits for.
 //!
-//! In: a thread inside of a call of c10d's stores. Out: the keys. The calls have them as texts of C++ on their stacks, alone or in a
-//! vector (libstdc++'s `std::string`: where the letters are, how many; short ones stand in the object). What the store adds in front of a key
-//! (TCPStore.cpp, `keyPrefix_`) is a slash, and a store behind others has theirs in front.
+//! In: a thread inside of a call of c10d's stores. Out: the keys. The calls have them as texts of C++ on their stacks,
+//! alone or in a vector. libstdc++'s `std::string` has a pointer to the letters and their count; short texts stand in
+//! the object. The store adds a prefix and a slash in front of a key (TCPStore.cpp, `keyPrefix_`). A store that wraps
+//! other stores has theirs in front.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(

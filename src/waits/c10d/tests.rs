@@ -1,4 +1,4 @@
-//! Objects of c10d and gloo, made up: what is told by names alone, by structure, and what is not believed.
+//! Made-up objects of c10d and gloo: facts from names alone, facts from structure, and data that is not used.
 
 use super::nccl;
 use super::recorder::Recorder;
@@ -24,7 +24,7 @@ const WAIT: &str = "c10d::Work::wait(std::chrono::duration<long, std::ratio<(lon
 const EXECUTE: &str =
     "c10d::ProcessGroupGloo::AsyncWork::execute(c10::intrusive_ptr<c10d::ProcessGroupGloo::AsyncWork>)";
 
-/// Thread 10 asleep on a futex of nobody's inside these functions, as rank 0 of 4.
+/// Thread 10 asleep on an unowned futex inside these functions, as rank 0 of 4.
 fn thread(names: &[&str]) -> Made {
     let mut made = Made::new(&[10]);
     made.u32(LOCK, 5);
@@ -262,7 +262,7 @@ fn who_works_inside_of_nccl_waits_for_nobody() {
     assert!(observe_made(vec![asleep]).collectives.is_empty(), "neither asleep in a call nor at work");
 }
 
-/// A rank in the making of a communicator, in a group of so many ranks.
+/// A rank that makes a communicator, in a group of `size` ranks.
 fn makes(size: u64) -> Made {
     let all_reduce = "c10d::ProcessGroupNCCL::allreduce(std::vector<at::Tensor>&, c10d::AllreduceOptions const&)";
     let made = ["socketProgressOpt(int, ncclSocket*)", "bootstrapInit(int)", "ncclCommInitRankFunc(ncclAsyncJob*)"];
@@ -283,10 +283,10 @@ fn all_ranks_come_to_the_making_of_a_communicator() {
     assert_eq!(seen.resources[0].label.to_string(), "ncclCommInitRankConfig with other ranks, for all_reduce");
     assert_eq!((only(&seen).rank, only(&seen).size, only(&seen).synchronises), (Some(0), Some(4), true));
     assert!(seen.gaps.is_empty(), "{:?}", seen.gaps);
-    // Of a smaller group nothing says who belongs to it.
+    // Nothing shows the members of a smaller group.
     let seen = observe_made(vec![makes(2)]);
     assert_eq!((only(&seen).size, only(&seen).synchronises, seen.gaps.len()), (Some(2), false, 1));
-    // What does not look like a rank of a group is none.
+    // A value that cannot be a rank of a group is ignored.
     for size in [0, u64::from(u32::MAX)] {
         assert_eq!(only(&observe_made(vec![makes(size)])).size, None);
     }
@@ -331,7 +331,7 @@ fn who_makes_a_group_is_in_the_same_call_whether_in_nccl_or_before_a_key() {
     assert!(seen.iter().all(|one| one.synchronises && one.size == Some(4)));
 }
 
-/// What makes an operation the same for several ranks.
+/// The values that identify one operation across ranks.
 fn operation(collective: &Collective) -> (&str, &str, Option<&str>, Option<u64>) {
     (&collective.backend, &collective.op, collective.group.as_deref(), collective.seq)
 }

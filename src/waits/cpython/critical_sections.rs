@@ -1,9 +1,9 @@
 //! Critical sections: who has the mutex of an object in a build without a GIL.
 //!
-//! In: the states of threads. Out: the mutexes of the sections that threads are in ([`all`]), and holds by them. A thread
-//! keeps its sections in a list that begins in its state. Whoever waits detached from the interpreter has given back those
-//! of its sections that are marked as suspended: these are none here. A mutex that code takes without a section records no
-//! holder, and is not found.
+//! In: the states of threads. Out: the mutexes of the sections that threads are in ([`all`]), and holds by them. A
+//! thread keeps its sections in a list that begins in its state. A thread that waits detached from the interpreter has
+//! released its sections that are marked as suspended: these are left out here. A mutex that code takes without a
+//! section records no holder, and is not found.
 
 use std::collections::BTreeSet;
 
@@ -34,6 +34,7 @@ const MUTEX_SIZE: u64 = 1;
 const CALLS: LockCalls = LockCalls {
     mode: None,
     locks: &["PyMutex_Lock"],
+    may_fail: &[],
     unlocks: &["PyMutex_Unlock"],
     guards: Guards::NONE,
     is_ambiguous: false,
@@ -48,7 +49,7 @@ pub(super) struct Section {
     state: usize,
     /// Where it lies, on the thread's stack.
     address: Addr,
-    /// What it has locked.
+    /// The locked mutex.
     mutex: Addr,
 }
 
@@ -73,7 +74,8 @@ pub(super) fn all(inspector: &Inspector<'_>, memory: &dyn Memory) -> Vec<Section
                 _ => &[],
             };
             for offset in mutexes {
-                // None in a section of what a section further out has already, and while it is being entered.
+                // The field is empty in a section whose object a section further out already locked, and while the
+                // section is being entered.
                 let mutex = memory.pointer(address + *offset).ok().filter(|mutex| !mutex.is_null());
                 sections.extend(mutex.map(|mutex| Section { state, address, mutex }));
             }

@@ -1,4 +1,4 @@
-//! What tasks of asyncio wait for: locks of asyncio, each other, a loop whose thread is held up.
+//! The waits of asyncio tasks: for locks of asyncio, for each other, for a loop whose thread is blocked.
 //!
 //! In: tasks and all waits of threads. Out: waits whose waiter is a task, and who holds what these wait for. A task is a
 //! resource that waits; a cycle of tasks shows no thread that waits for a lock, since the loop itself is idle.
@@ -11,13 +11,12 @@ use crate::limits::Bounded;
 use crate::limits::cpython::{GATHERED_FUTURES, TASKS_WAITING};
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
-use crate::python::library::is_library;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, TakenAt, Wait};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Strength, TakenAt, Wait};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -92,10 +91,10 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 let own = resource_of(process, holder);
                 add_resource(out, &own);
                 let party = Party::Resource(own.key);
-                let certainty = if holders.len() == 1 { Certainty::Inferred } else { Certainty::Candidate };
+                let strength = if holders.len() == 1 { Strength::Sole } else { Strength::Candidate };
                 let hold = exact_hold(&resource.key, party, None, vec![evidence]);
                 let taken = block.taken.clone();
-                out.holds.push(Hold { certainty, taken, is_sole_holder: holders.len() == 1, ..hold });
+                out.holds.push(Hold { strength, taken, ..hold });
             }
             continue;
         }
@@ -116,7 +115,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
 /// The innermost coroutine of a task that is no function of asyncio.
 pub(super) fn own_frame(facts: &Facts<'_>, task: &Task) -> Option<PythonFrame> {
     let frames = task.coroutines.iter().rev().filter_map(|coroutine| facts.inspector.frames().suspended(*coroutine));
-    frames.into_iter().find(|frame| !is_library(&frame.file))
+    frames.into_iter().find(|frame| !frame.origin.waits_for_caller())
 }
 
 /// Where a frame is.

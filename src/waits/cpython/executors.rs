@@ -1,8 +1,8 @@
 //! `concurrent.futures.ProcessPoolExecutor`: which of its workers will set a future.
 //!
-//! In: a wait for a future, and the frames of the thread that manages the pool. Out: holds: the workers that run a function of the
-//! program. One that waits for its next task has none, so that a future that is not done is that of one which runs, or of one
-//! that comes after it. All workers have to be captured, else nothing is said.
+//! In: a wait for a future, and the frames of the thread that manages the pool. Out: holds by the workers that run a
+//! function of the program. A worker that waits for its next task holds nothing. So a future that is not done belongs
+//! to a running function, or to one that comes after it. There is a result only if all workers are captured.
 
 use super::threading_objects::method;
 use super::{Cpython, Facts};
@@ -12,7 +12,7 @@ use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -32,7 +32,7 @@ pub(super) fn holders(
     let Some(workers) = workers(facts, future).and_then(|list| captured(facts, blocked, process, list)) else { return };
     let busy: Vec<(&Process<'_>, usize, Addr)> =
         workers.into_iter().filter_map(|worker| runs(family.facts(worker)?, worker)).collect();
-    let certainty = if busy.len() == 1 { Certainty::Inferred } else { Certainty::Candidate };
+    let strength = if busy.len() == 1 { Strength::Inferred } else { Strength::Candidate };
     for (worker, position, frame) in busy {
         let thread = &worker.threads[position];
         let evidence = vec![format!(
@@ -42,7 +42,7 @@ pub(super) fn holders(
         )];
         let holder = Party::Thread(worker.context.process, thread.image.tid);
         let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, evidence);
-        out.holds.push(Hold { certainty, frame: thread.merged_python(frame), ..hold });
+        out.holds.push(Hold { strength, frame: thread.merged_python(frame), ..hold });
     }
 }
 

@@ -1,8 +1,8 @@
 //! Futures of thread pools: which thread runs what will set one, or in whose queue it waits.
 //!
-//! In: the frames of a process's threads. Out: [`Work`]. The thread that runs its work item has it in
-//! `_WorkItem.run`; an item that no thread runs yet stands in the queue of a pool, which the frames of the pool's threads
-//! name. Futures that other code sets (process pools, asyncio) are set by nobody that is known here.
+//! In: the frames of a process's threads. Out: [`Work`]. The thread that runs its work item has it in `_WorkItem.run`.
+//! An item that no thread runs yet stands in the queue of a pool, which the frames of the pool's threads name. The
+//! setters of other futures (process pools, asyncio) are not known here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ const RING_ITEMS: u64 = 24;
 const RING_CAPACITY: u64 = 32;
 const RING_COUNT: u64 = 40;
 
-/// Who will set a future.
+/// The threads that will set a future.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     /// The function that gives the result.
@@ -39,7 +39,7 @@ pub(super) struct Pending {
 pub(super) struct Work(HashMap<Addr, Pending>);
 
 impl Work {
-    /// What the threads of pools run, and what stands in the queues that they take from.
+    /// The work that the threads of pools run, and the content of the queues that they take from.
     pub(super) fn find(inspector: &Inspector<'_>) -> Work {
         let objects = inspector.objects();
         let mut queues: BTreeMap<Addr, Vec<(usize, Addr)>> = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Work {
         Work(work)
     }
 
-    /// Who will set `future`, if a thread of a pool will.
+    /// The threads that will set `future`, if a thread of a pool will.
     pub(super) fn of(&self, future: Addr) -> Option<&Pending> {
         self.0.get(&future)
     }

@@ -1,15 +1,17 @@
 //! Generators and coroutines that stopped inside a `with` block.
 //!
-//! In: a lock that nobody on a stack has. Out: [`Suspended`]: what has it and where that is kept. Such a frame is on no
-//! thread's stack; it is found from the frames that are, through their variables, value stacks and globals. It goes on only
-//! when somebody asks it to; the coroutines of an event loop are found through its tasks ([`super::tasks`]).
+//! In: a lock that no frame on a stack has. Out: [`Suspended`]: the frame that has it and where that frame is kept. It
+//! is on no thread's stack. The search starts at the frames on stacks, and follows their variables, value stacks and
+//! globals. The suspended frame continues only when some code resumes it. The coroutines of an event loop are found
+//! through its tasks ([`super::tasks`]).
 
-use super::with_blocks::{locks_of, of_generator};
+use super::with_blocks::{lines_of_generator, locks_of};
 use crate::image::{Addr, AddrSet};
 use crate::limits::Met;
 use crate::limits::cpython::{CONTAINED_OBJECTS, CONTAINER_ITEMS, CONTAINER_LEVELS, SUSPENDED_STACKS};
 use crate::python::inspect::{Inspector, frames_of};
 use crate::waits::label::Label;
+use crate::waits::model::TakenAt;
 
 /// A generator or coroutine that has locks.
 #[derive(Debug, Clone)]
@@ -17,19 +19,29 @@ pub(super) struct Suspended {
     pub(super) generator: Addr,
     /// "generator `gen`".
     pub(super) label: Label,
-    pub(super) locks: Vec<Addr>,
+    /// Each lock with the place of the `with`.
+    pub(super) locks: Vec<(Addr, Option<TakenAt>)>,
+    /// "feed.py:12": where it has stopped.
+    pub(super) stopped_at: Option<String>,
 }
 
-/// What a search found.
+impl Suspended {
+    /// Whether it has this lock.
+    pub(super) fn has(&self, lock: Addr) -> bool {
+        self.locks.iter().any(|(held, _)| *held == lock)
+    }
+}
+
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Those that have locks, in order of address.
     pub(super) list: Vec<Suspended>,
-    /// What was passed over, for whoever finds no holder among these.
+    /// The limits that cut the search short, for a caller that finds no holder here.
     pub(super) passed_over: Vec<Met>,
 }
 
-/// What the bounds here are on.
+/// The objects that the limits here concern.
 const SEARCH: &str = "generators and coroutines that stopped inside a `with` block";
 
 impl Found {
@@ -101,13 +113,23 @@ fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut Addr
 
 /// The locks of one generator, if it has some.
 pub(super) fn generator_with_locks(inspector: &Inspector<'_>, generator: Addr, class: &str) -> Option<Suspended> {
+    let frame = inspector.frames().suspended(generator);
     let mut locks = Vec::new();
-    for entered in of_generator(inspector, generator) {
-        locks_of(inspector, entered, SUSPENDED_STACKS, &mut locks);
+    for block in lines_of_generator(inspector, generator) {
+        let mut found = Vec::new();
+        locks_of(inspector, block.object, SUSPENDED_STACKS, &mut found);
+        let taken = frame.as_ref().zip(block.line).map(|(frame, line)| TakenAt {
+            file: frame.file.to_string(),
+            line,
+            function: frame.function.to_string(),
+            guard: None,
+        });
+        locks.extend(found.into_iter().map(|(lock, _)| (lock, taken.clone())));
     }
     let frames = inspector.frames();
     let name = frames.of_generator(generator).and_then(|(_, code)| frames.code_name(code)).unwrap_or_default();
     let label = Label::from(format!("suspended {class}")).named(Some(name));
-    let locks: Vec<Addr> = locks.into_iter().map(|(lock, _)| lock).collect();
-    (!locks.is_empty()).then_some(Suspended { generator, label, locks })
+    let base = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
+    let stopped_at = frame.and_then(|frame| Some(format!("{}:{}", base(&frame.file), frame.line?)));
+    (!locks.is_empty()).then_some(Suspended { generator, label, locks, stopped_at })
 }

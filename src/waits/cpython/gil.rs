@@ -8,8 +8,9 @@ use crate::limits::cpython::GIL_FRAMES;
 use crate::python::{Gil, Python};
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::holders::{add_resource, exact_hold};
+use crate::waits::identity::private_scope;
 use crate::waits::kinds;
-use crate::waits::model::{Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Party, Resource, ResourceKey};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -88,9 +89,9 @@ fn holder(python: &Python, gil: &Gil) -> Option<i32> {
     (gil.locked == 1).then(|| python.threads.iter().find(|t| t.tstate == gil.last_holder)?.tid).flatten()
 }
 
-/// A thread in user code that takes the GIL: waiters wake every 5 ms to ask again, and a few in a hundred samples
-/// catch them at it (cpython.md section 2). One of its innermost frames must be a taker and it must have an
-/// address of the GIL at hand.
+/// A thread in user code that takes the GIL: waiters wake every 5 ms to try again, and a few in a hundred samples catch
+/// them at it (cpython.md section 2). One of its innermost frames must be a taker and it must have an address of the
+/// GIL at hand.
 fn taking(process: &Process<'_>, thread: &ThreadView<'_>, gil: &Gil) -> Option<Vec<String>> {
     let (native, name) =
         thread.names(GIL_FRAMES).find(|(_, name)| TAKERS.iter().any(|taker| name.trim_start_matches('_') == *taker))?;
@@ -113,7 +114,7 @@ fn taking(process: &Process<'_>, thread: &ThreadView<'_>, gil: &Gil) -> Option<V
     Some(vec![format!("the thread is inside {name}, between two waits; {place} lies in the GIL"), state(gil)])
 }
 
-/// The wait. Its 5 ms time-out is no end: `take_gil` asks again for ever.
+/// The wait. Its 5 ms time-out is no end: `take_gil` tries again for ever.
 fn wait(
     process: &Process<'_>,
     python: &Python,
@@ -138,7 +139,7 @@ fn resource(process: &Process<'_>, python: &Python, gil: &Gil) -> Resource {
         _ => "GIL".into(),
     };
     Resource {
-        key: ResourceKey { kind: kinds::GIL, scope: Scope::Process(process.context.process), address: gil.address },
+        key: ResourceKey { kind: kinds::GIL, scope: private_scope(process), address: gil.address },
         process: process.context.process,
         label,
         state: vec![

@@ -1,7 +1,7 @@
 //! Greenlets of gevent and eventlet: threads of Python that share one thread of the system.
 //!
-//! In: a thread that sleeps in the loop of a hub. Out: a wait for the loop, in the place of whichever socket it watches, and a gap:
-//! what the greenlets wait for and hold stands on stacks that were switched out, which are not read.
+//! In: a thread that sleeps in the loop of a hub. Out: a wait for the loop, which replaces the wait for any socket that
+//! it watches. Also a gap: the waits and holds of greenlets are on stacks that were switched out, which are not read.
 
 use super::Facts;
 use crate::image::Gap;
@@ -22,7 +22,7 @@ pub(super) fn decode(
     thread: &ThreadView<'_>,
     below: &BlockedOn,
 ) -> Option<BlockedOn> {
-    // What runs in a greenlet of its own is never in a system call of the hub.
+    // Code that runs in its own greenlet is never in a system call of the hub.
     let inner = facts.inspector.stack(thread.image.tid).next()?;
     let hub = facts.inspector.stack(thread.image.tid).take(HUB_FRAMES).find_map(|frame| {
         let (_, library) = HUBS.iter().find(|(file, _)| frame.file.ends_with(file))?;

@@ -1,4 +1,4 @@
-//! Who has a Python lock, or gives what a thread of Python waits for.
+//! The holders of Python locks, and the threads that can end other waits of Python threads.
 //!
 //! In: waits for Python objects. Out: holds. A recursive lock, an import lock and a joined thread record an owner. A plain
 //! `threading.Lock` records none: its holder is the thread with an entered `with` block of it ([`super::with_blocks`]), and
@@ -20,7 +20,7 @@ use crate::waits::holders::left_by_fork;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Gone, Hold, Party, Resource};
+use crate::waits::model::{Gone, Hold, Party, Resource, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -99,7 +99,7 @@ fn hold(
     Some(Hold { frame: thread.merged_python(frame), ..hold })
 }
 
-/// The thread with an ident, or whoever had it and is gone.
+/// The thread with an ident, or the thread that had it and is gone.
 fn by_ident(
     blocked: &Blocked<'_>,
     facts: &Facts<'_>,
@@ -134,20 +134,20 @@ fn by_ident(
     }
     let of_thread = |held: &&Held| facts.inspector.python.threads[held.state].tid == Some(thread.image.tid);
     let block = facts.held().iter().filter(|held| held.lock == key.address && held.is_direct).find(of_thread);
-    let mut certainty = Certainty::Exact;
+    let mut strength = Strength::Recorded;
     if left.is_some() && thread.image.tid != process.context.image.pid && block.is_none() {
         // A thread that was started after a fork may have got the address of one that the fork left behind.
-        certainty = Certainty::Inferred;
+        strength = Strength::Inferred;
         evidence.push("a thread that fork left behind may have had the same ident".into());
     }
     let frame = block.and_then(|block| thread.merged_python(block.frame));
     evidence.extend(block.map(|block| format!("{} {}", thread.describe(), block.how)));
     let holder = Party::Thread(process.context.process, thread.image.tid);
     let taken = block.and_then(|block| block.taken.clone());
-    out.holds.push(Hold { frame, taken, certainty, ..exact_hold(key, holder, None, evidence) });
+    out.holds.push(Hold { frame, taken, strength, ..exact_hold(key, holder, None, evidence) });
 }
 
-/// The holder of a `threading.Lock`, by the first of these rules that names somebody.
+/// The holder of a `threading.Lock`, by the first of these rules that names one.
 fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, out: &mut Observations) {
     let process = blocked.process(wait);
     let lock = wait.blocked_on.resource.key.address;
@@ -159,7 +159,7 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
     if direct.is_empty() {
         let elsewhere = in_the_parent(family, blocked, wait, lock).or_else(|| in_a_task(process, facts, wait, lock));
         if let Some(hold) = elsewhere.or_else(|| in_a_generator(process, facts, wait, lock, out)) {
-            let is_certain = hold.certainty > Certainty::Candidate;
+            let is_certain = hold.is_known();
             out.holds.push(hold);
             if is_certain {
                 return;
@@ -177,7 +177,10 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
             let hold = hold(process, facts, wait, held.state, held.frame, vec!["the lock is locked".into(), how])?;
             Some(Hold { taken: held.taken.clone(), ..hold })
         })
-        .map(|hold| Hold { certainty: Certainty::Inferred, is_sole_holder: is_sole_holder && alone, ..hold })
+        .map(|hold| Hold {
+            strength: if is_sole_holder && alone { Strength::Sole } else { Strength::Inferred },
+            ..hold
+        })
         .collect();
     if holds.is_empty() {
         holds = by_bare_acquire(blocked, facts, wait, lock);
@@ -189,7 +192,7 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
         return;
     }
     if holds.len() > 1 {
-        holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
+        holds.iter_mut().for_each(|hold| hold.strength = Strength::Candidate);
     }
     if holds.is_empty() && facts.inspector.python.finalizing.is_some() {
         let why = "the interpreter is being finalised, which ends or parks daemon threads with what they hold, and no other \
@@ -197,7 +200,7 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
         let holder = Party::Absent(process.context.process, 0);
         let hold =
             exact_hold(&wait.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why.into()]);
-        holds.push(Hold { gone: Some(Gone::Exited), certainty: Certainty::Inferred, ..hold });
+        holds.push(Hold { gone: Some(Gone::Exited), strength: Strength::Inferred, ..hold });
     }
     if holds.is_empty() {
         facts.suspended().passed_over.iter().for_each(|met| limits::tell(met.clone()));
@@ -240,14 +243,14 @@ fn in_the_parent(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWait,
     let holder = Party::Absent(process.context.process, tid);
     let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why]);
     let taken = held.taken.clone();
-    Some(Hold { gone: Some(Gone::LeftInParent), taken, certainty: Certainty::Inferred, ..hold })
+    Some(Hold { gone: Some(Gone::LeftInParent), taken, strength: Strength::Inferred, ..hold })
 }
 
 /// A task of an event loop has stopped inside the lock's `with` block: only the loop's thread can let it go on.
 fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, wait: &ThreadWait, lock: Addr) -> Option<Hold> {
     let inspector = &facts.inspector;
     let has = |coroutine: &Addr| {
-        generators::generator_with_locks(inspector, *coroutine, "coroutine").filter(|one| one.locks.contains(&lock))
+        generators::generator_with_locks(inspector, *coroutine, "coroutine").filter(|one| one.has(lock))
     };
     let all = facts.tasks().iter().chain(facts.trio().iter().flat_map(|run| &run.tasks));
     let mut holders = all.filter_map(|task| Some((task, task.coroutines.iter().find_map(has)?)));
@@ -263,7 +266,8 @@ fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, wait: &ThreadWait, lock: 
     let (state, thread) = inspector.states(tid).next()?;
     let frame = frames_of(thread).find(|frame| LOOPS.iter().any(|file| frame.file.ends_with(file)));
     let hold = hold(process, facts, wait, state, frame.map_or(Addr(0), |frame| frame.address), evidence)?;
-    Some(Hold { certainty: Certainty::Inferred, is_sole_holder: holders.next().is_none(), ..hold })
+    let strength = if holders.next().is_none() { Strength::Sole } else { Strength::Inferred };
+    Some(Hold { strength, ..hold })
 }
 
 /// A generator has stopped inside the lock's `with` block.
@@ -274,24 +278,27 @@ fn in_a_generator(
     lock: Addr,
     out: &mut Observations,
 ) -> Option<Hold> {
-    let mut holders = facts.suspended().list.iter().filter(|one| one.locks.contains(&lock));
+    let mut holders = facts.suspended().list.iter().filter(|one| one.has(lock));
     let one = holders.next()?;
     let resource = Resource {
         key: key(process, kinds::PY_GENERATOR, one.generator),
         process: process.context.process,
-        label: one.label.clone(),
+        label: one.label.clone().with_detail(one.stopped_at.as_ref().map(|at| format!("at {at}"))),
         state: Vec::new(),
         role: None,
     };
     add_resource(out, &resource);
-    let evidence = vec!["the lock is locked".into(), format!("the {} is inside the lock's `with` block", one.label)];
+    let stopped = one.stopped_at.as_ref().map(|at| format!(" and has stopped at {at}")).unwrap_or_default();
+    let evidence =
+        vec!["the lock is locked".into(), format!("the {} is inside the lock's `with` block{stopped}", one.label)];
+    let taken = one.locks.iter().find(|(held, _)| *held == lock).and_then(|(_, taken)| taken.clone());
     let hold = exact_hold(&wait.blocked_on.resource.key, Party::Resource(resource.key), None, evidence);
-    // Who waits for a Condition of the lock has given it back, also in the name of a generator.
+    // A thread that waits for a Condition of the lock has released it, also in the name of a generator.
     let threads = &facts.inspector.python.threads;
     let may_be_back = threads.iter().any(|thread| gives_back(&facts.inspector, thread, usize::MAX, lock));
     let alone = holders.next().is_none() && !may_be_back;
-    let certainty = if alone { Certainty::Inferred } else { Certainty::Candidate };
-    Some(Hold { certainty, is_sole_holder: alone, ..hold })
+    let strength = if alone { Strength::Sole } else { Strength::Candidate };
+    Some(Hold { strength, taken, ..hold })
 }
 
 /// The method `acquire`, as it stands on the value stack for a call.
@@ -333,19 +340,22 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, 
         if let Some(hold) = hold(process, facts, wait, state, frame.address, evidence) {
             known = Some(state);
             guarded.push(is_guarded);
-            holds.push(Hold { certainty: Certainty::Candidate, ..hold });
+            holds.push(Hold { strength: Strength::Candidate, ..hold });
         }
     }
     match (holds.as_mut_slice(), guarded.as_slice()) {
-        ([hold], [true]) => hold.certainty = Certainty::Inferred,
-        // Nobody else has it at hand and takes it; and whoever waits for it may well be another.
+        ([hold], [true]) => hold.strength = Strength::Inferred,
+        // No other thread has it at hand and takes it. But if the holder itself waits for the lock, another thread may
+        // have it.
         ([hold], _) => {
             let waits = |thread: &ThreadWait| {
                 let tid = process.threads[thread.thread].image.tid;
                 thread.blocked_on.resource.key == *key && hold.holder == Party::Thread(wait.process, tid)
             };
             let is_waiter = blocked.waits_of(wait.process).iter().any(waits);
-            hold.is_sole_candidate = !is_waiter && is_looked_at_whole(blocked, wait.process);
+            if !is_waiter && is_looked_at_whole(blocked, wait.process) {
+                hold.strength = Strength::SoleCandidate;
+            }
         }
         _ => {}
     }

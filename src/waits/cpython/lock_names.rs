@@ -1,8 +1,8 @@
-//! What locks of Python are called: by those who hold them, and so that no two are called the same.
+//! Names for Python locks: from the variables of their holders, and different for any two locks.
 //!
-//! In: locks with the names that their waiters have for them, and who holds them. Out: better names. Two threads that run one
-//! function have one name for two locks, as parameters have: then they are called what another frame of the program calls
-//! them. Where nobody has a name of its own for each, their addresses tell them apart.
+//! In: locks with the names that their waiters have for them, and their holders. Out: better names. Two threads that
+//! run one function have one name for two locks, as parameters have. Then the variable of another frame of the program
+//! gives the name. Where no frame has a distinct name for each, their addresses distinguish them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,10 +11,9 @@ use crate::image::Addr;
 use crate::limits::python::{NAMING_FRAMES, NAMING_THREADS};
 use crate::python::PythonFrame;
 use crate::python::inspect::{Reach, frames_of};
-use crate::python::library::is_library;
 use crate::waits::holders::Blocked;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Party, Resource};
+use crate::waits::model::{Party, Resource};
 use crate::waits::observations::Observations;
 
 /// Name the locks.
@@ -43,14 +42,13 @@ fn of_holders(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observation
         let Some(facts) = process.and_then(|process| family.facts(process)) else { continue };
         let name = |party: &Party| match party {
             Party::Thread(of, tid) if *of == resource.process => {
-                let frames = facts.inspector.stack(*tid).filter(|frame| !is_library(&frame.file));
+                let frames = facts.inspector.stack(*tid).filter(|frame| !frame.origin.waits_for_caller());
                 facts.inspector.name_and_reach(resource.key.address, frames)
             }
             _ => None,
         };
         let holders = out.holds.iter().filter(|hold| hold.resource == resource.key);
-        let by_holder =
-            holders.filter(|hold| hold.certainty > Certainty::Candidate).find_map(|hold| name(&hold.holder));
+        let by_holder = holders.filter(|hold| hold.is_known()).find_map(|hold| name(&hold.holder));
         let by_waiter =
             out.waits.iter().filter(|wait| wait.resource == resource.key).find_map(|wait| name(&wait.waiter));
         let Some((reach, by_holder)) = by_holder else { continue };
@@ -60,7 +58,7 @@ fn of_holders(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observation
     }
 }
 
-/// Of locks with the same name, give each one that no other of them has.
+/// Give locks with the same name distinct names.
 fn tell_apart(facts: &Facts<'_>, process: usize, resources: &mut [Resource]) {
     let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (position, resource) in resources.iter().enumerate() {
@@ -72,14 +70,14 @@ fn tell_apart(facts: &Facts<'_>, process: usize, resources: &mut [Resource]) {
     if named.is_empty() {
         return;
     }
-    let is_own = |frame: &&PythonFrame| !is_library(&frame.file);
+    let is_own = |frame: &&PythonFrame| !frame.origin.waits_for_caller();
     let coroutines = facts.tasks().iter().take(NAMING_THREADS).flat_map(|task| &task.coroutines);
     let suspended: Vec<PythonFrame> =
         coroutines.filter_map(|coroutine| facts.inspector.frames().suspended(*coroutine)).collect();
     let threads = facts.inspector.living().take(NAMING_THREADS);
     let running = threads.flat_map(|(_, state)| frames_of(state).filter(is_own).take(NAMING_FRAMES));
     let mut frames: Vec<&PythonFrame> = running.chain(suspended.iter().filter(is_own)).collect();
-    // What runs twice may have the same names for other locks.
+    // Code that runs twice may have the same names for other locks.
     let mut runs: HashMap<Addr, usize> = HashMap::new();
     frames.iter().for_each(|frame| *runs.entry(frame.code).or_default() += 1);
     frames.retain(|frame| runs.get(&frame.code) == Some(&1));

@@ -1,9 +1,9 @@
 //! The object of CPython behind a futex: a lock, a recursive lock, a queue, the handle of a thread.
 //!
-//! In: the futex of a thread that runs Python, its innermost frame. Out: [`LockObject`]. Two forms, told apart by structure and
-//! never by version (threading.Lock changed from one to the other between 3.13.0 and 3.13.1): a semaphore that the object
-//! points to, found among the objects that the frame has at hand; or a byte in the object, which the waiter's entry in the
-//! parking lot names. It says nothing of holders.
+//! In: the futex of a thread that runs Python, its innermost frame. Out: [`LockObject`]. There are two forms. Their
+//! structure distinguishes them, never the version (threading.Lock changed from one to the other between 3.13.0 and
+//! 3.13.1). The first is a semaphore that the object points to, found among the objects that the frame has at hand. The
+//! second is a byte in the object, which the waiter's entry in the parking lot names. It says nothing about holders.
 
 use crate::image::{Addr, MemoryExt};
 use crate::limits::cpython::NATIVE_FRAMES;
@@ -28,7 +28,7 @@ const OBJECT_MUTEX: u64 = 10;
 /// `buffered` of Modules/_io/bufferedio.c, behind the head: lock, and the ident of the thread that has it (3.8 to 3.14).
 const BUFFERED_LOCK: [u64; 4] = [80, 88, 96, 104];
 
-/// What a thread of Python sleeps on.
+/// The kind of object that a thread of Python sleeps on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     /// `_thread.lock`.
@@ -77,7 +77,7 @@ pub(super) fn find(
     })
 }
 
-/// What it is called where the program has no name for it.
+/// Its name where the program has none for it.
 pub(super) fn noun(what: &What) -> &str {
     match what {
         What::Lock => "Lock",
@@ -91,7 +91,7 @@ pub(super) fn noun(what: &What) -> &str {
     }
 }
 
-/// What a parked thread waits for.
+/// The target of a parked thread's wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     /// The byte that it waits for to change.
@@ -135,7 +135,7 @@ fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadView<
     Some(LockObject { what, object, evidence, is_on_its_way })
 }
 
-/// What has its byte at `address`.
+/// The object with its byte at `address`.
 fn at_address(process: &Process<'_>, inspector: &Inspector<'_>, address: Addr) -> Option<(What, Addr)> {
     let objects = inspector.objects();
     let object = address - objects.head();

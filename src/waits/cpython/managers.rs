@@ -1,9 +1,12 @@
 //! Managers of `multiprocessing`: for which client a thread of the server works, and which client has a lock that lives there.
 //!
-//! In: the frames of a server, `Server.serve_client`, and of its clients, which have proxies. Out: that a client which waits for an
-//! answer waits for what the thread waits for that serves its connection; holds of a lock of the server by the client that is in a `with` block of
-//! its proxy; where none is, that nobody releases the lock but a client. Clients are told by the connections that the server's
-//! threads serve, and by proxies at hand; one on another machine is not known.
+//! In: the frames of a server, `Server.serve_client`, and of its clients, which have proxies. Out:
+//! - a client that waits for an answer waits for the same resource as the thread that serves its connection;
+//! - holds of a lock of the server by the client that is in a `with` block of its proxy;
+//! - where there is no such client, only clients can release the lock.
+//!
+//! Clients are identified by the connections that the server's threads serve, and by proxies at hand. A client on
+//! another machine is not known.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +15,11 @@ use super::threading_objects::method;
 use super::{Cpython, Facts};
 use crate::image::Addr;
 use crate::python::inspect::frames_of;
-use crate::python::library::is_library;
 use crate::python::{PythonFrame, PythonThread};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Enclosed, Gone, Hold, Hope, Hoped, Party, ResourceKey, Wait};
+use crate::waits::model::{Certainty, Gone, Hold, KnownWakers, Party, ResourceKey, Strength, Wait, WakeSource, Waker};
 use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
 
@@ -47,8 +49,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
                 let is_it = |hold: &&mut Hold| hold.resource == answer && hold.holder == Party::Process(position);
                 for hold in out.holds.iter_mut().filter(is_it) {
                     hold.holder = server.clone();
-                    hold.is_end = false;
-                    hold.certainty = hold.certainty.min(Certainty::Inferred);
+                    hold.strength = hold.strength.min(Strength::Inferred);
                     hold.evidence.push(format!("thread {tid} of the manager's server serves this connection alone"));
                 }
                 if let Some(own) = &own {
@@ -59,7 +60,8 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     }
 }
 
-/// Who waits for `answer` waits for what the thread of the server waits for, and calls it by a name of its own.
+/// A thread that waits for `answer` waits for the same resource as the thread of the server, and has its own name for
+/// it.
 fn asks_for(family: &Cpython<'_>, blocked: &Blocked<'_>, answer: &ResourceKey, own: &Wait, out: &mut Observations) {
     let mut names = Vec::new();
     for wait in out.waits.iter_mut().filter(|wait| wait.resource == *answer) {
@@ -71,7 +73,7 @@ fn asks_for(family: &Cpython<'_>, blocked: &Blocked<'_>, answer: &ResourceKey, o
         let Party::Thread(client, tid) = wait.waiter else { continue };
         let facts = blocked.processes().get(client).and_then(|process| family.facts(process));
         names.extend(facts.and_then(|facts| {
-            let frames = || facts.inspector.stack(tid).skip_while(|frame| is_library(&frame.file));
+            let frames = || facts.inspector.stack(tid).skip_while(|frame| frame.origin.waits_for_caller());
             let proxies = proxies(facts, own.resource.address);
             proxies.into_iter().find_map(|proxy| facts.inspector.name_of(proxy, frames()))
         }));
@@ -98,8 +100,9 @@ fn is_serving(frame: &PythonFrame) -> bool {
     frame.file.ends_with(FILE) && method(frame) == SERVES
 }
 
-/// Who has a lock of a manager's server, by what its clients do; `None` where the waiter is no thread that serves one, or a client
-/// was not looked at. Where no client shows that it has it, those that could release it are told as hopes.
+/// The holder of a lock of a manager's server, by the code that its clients run. `None` where the waiter is no thread
+/// that serves a client, or a client was not sampled. Where no client shows that it has the lock, those that could
+/// release it become wake sources.
 pub(super) fn holders(
     family: &Cpython<'_>,
     blocked: &Blocked<'_>,
@@ -126,13 +129,13 @@ pub(super) fn holders(
             let holder = Party::Thread(process.context.process, tid);
             let hold = exact_hold(key, holder, None, vec![locked.clone(), evidence]);
             let frame = thread.merged_python(block.frame);
-            Some(Hold { frame, certainty: Certainty::Inferred, ..hold })
+            Some(Hold { frame, strength: Strength::Inferred, ..hold })
         }));
     }
     match holds.as_mut_slice() {
         [] => {}
-        [hold] => hold.is_sole_holder = true,
-        several => several.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate),
+        [hold] => hold.strength = Strength::Sole,
+        several => several.iter_mut().for_each(|hold| hold.strength = Strength::Candidate),
     }
     if !holds.is_empty() {
         return Some(holds);
@@ -145,7 +148,8 @@ pub(super) fn holders(
             (why, ", and each of them waits for it")
         }
     };
-    // A client that ends as it should gives back its proxies: one that has not was killed, or has them where nobody looked.
+    // A client that ends properly gives back its proxies: one that has not was killed, or has them in an unread
+    // location.
     let counted = references(facts, waiter.image.tid, key.address);
     let known = clients.iter().map(|client| client.proxies.len() as u64).sum::<u64>();
     let behind = behind(blocked, facts, wait, out);
@@ -157,21 +161,21 @@ pub(super) fn holders(
             "{why}{each}; the server counts {counted} proxies of it, {known} are left: whoever took it has ended"
         );
         let hold = exact_hold(key, Party::Absent(wait.process, 0), None, vec![locked, why]);
-        return Some(vec![Hold { gone: Some(Gone::ProcessDead), certainty: Certainty::Inferred, ..hold }]);
+        return Some(vec![Hold { gone: Some(Gone::ProcessDead), strength: Strength::Inferred, ..hold }]);
     }
-    out.hopes.extend(clients.iter().map(|client| Hope {
+    out.wake_sources.extend(clients.iter().map(|client| WakeSource {
         resource: key.clone(),
         waiter: None,
-        by: Hoped::Party(Party::Process(client.process.context.process)),
+        by: Waker::Party(Party::Process(client.process.context.process)),
         what: format!("process {} is a client of the manager and could release it", client.process.context.image.pid),
     }));
-    out.enclosed.push(Enclosed {
+    out.known_wakers.push(KnownWakers {
         resource: key.clone(),
         why: format!("{why}: whoever took it has ended, or is a client that waits itself"),
         certainty: Certainty::Inferred,
         ruled_out: Vec::new(),
         whole_process: false,
-        is_told: true,
+        is_reportable: true,
     });
     Some(Vec::new())
 }
@@ -182,7 +186,7 @@ struct Client<'b> {
     proxies: Vec<Addr>,
 }
 
-/// The clients of the server that could have the lock; `None` where one of those that it serves was not looked at.
+/// The clients of the server that could have the lock; `None` where one of its clients was not sampled.
 fn clients<'b>(
     family: &Cpython<'_>,
     blocked: &'b Blocked<'b>,

@@ -1,8 +1,8 @@
 //! CPython's own waits: the GIL, the locks of `threading`, what the standard library builds from them.
 //!
-//! In: the [`Python`] of a process and what the libc family saw. Out: waits for and holds of
-//! interpreter locks and Python objects. A wait is first traced to an object (`behind`), then to what that is for
-//! (`composites`); holders are looked for once all waits are known (`holders`).
+//! In: the [`Python`] of a process and the observations of the libc family. Out: waits for and holds of interpreter
+//! locks and Python objects. A wait is first traced to an object (`behind`), then to that object's purpose
+//! (`composites`). The search for holders begins once all waits are known (`holders`).
 
 mod critical_sections;
 mod dask;
@@ -13,9 +13,9 @@ mod generators;
 pub(crate) mod gil;
 mod greenlets;
 mod holders;
-mod hopes;
 mod lock_names;
 mod lock_object;
+mod loops;
 mod managers;
 mod multiprocessing;
 mod process_groups;
@@ -23,20 +23,24 @@ mod process_pools;
 mod ray;
 mod signals;
 mod stop_the_world;
+mod task_reach;
+mod task_waits;
 mod tasks;
 mod threading_objects;
 mod trio;
-mod trio_hopes;
+mod trio_wake_sources;
+mod wake_sources;
 mod wakers;
 mod with_blocks;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::finalisers::{self, Finaliser};
+use crate::python::heap;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::reach::{self, Reached};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
@@ -51,48 +55,50 @@ use crate::waits::thread::{Process, ThreadView};
 use critical_sections::Section;
 use futures::Work;
 use lock_object::{What, noun};
+use loops::Loop;
 use tasks::Task;
 use with_blocks::Held;
 
-/// How the holder of what this family decoded is found.
+/// The rule that finds the holder of a resource of this family.
 #[derive(Debug, Clone, Copy)]
 enum HolderRule {
     /// By the ident in the owner field of the recursive lock.
     OwnerField,
     /// The thread with the ident that an import lock has noted, if it has.
     NotedOwner(Option<u64>),
-    /// The thread with the ident that a file object has noted; 0 for nobody.
+    /// The thread with the ident that a file object has noted; 0 if it has noted none.
     FileOwner(u64),
     /// A `threading.Lock`: by entered `with` blocks, or who has it at hand.
     Lock,
     /// The thread with this ident, until it ends.
     End(u64),
-    /// Whoever could wake what waits for the condition, or for the object that has it.
+    /// Every thread that could wake waiters for the condition, or for the object that has it.
     Wakers {
         /// The event, queue, barrier, ...
         object: Option<Addr>,
     },
-    /// Whoever runs what will set the future.
+    /// The thread that runs the code that will set the future.
     Future(Addr),
     /// The process that counts the lock as taken.
     Multiprocessing,
     /// All threads that have not paused.
     Pause,
-    /// The thread that asked for the pause.
+    /// The thread that requested the pause.
     PauseEnd,
-    /// Whoever of a cluster has the lease, in whichever process.
+    /// The cluster member with the lease, in any process.
     Lease,
     /// The thread in a critical section that has locked this mutex.
     CriticalSection(Addr),
 }
 
-/// What the family keeps of one process.
+/// The family's data about one process.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     inspector: Inspector<'a>,
     held: OnceCell<Vec<Held>>,
     suspended: OnceCell<generators::Found>,
     tasks: OnceCell<Vec<Task>>,
+    loops: OnceCell<Vec<Loop>>,
     trio: OnceCell<Vec<trio::Run>>,
     shared: OnceCell<Vec<Addr>>,
     work: OnceCell<Work>,
@@ -100,8 +106,11 @@ pub(crate) struct Facts<'a> {
     cluster: OnceCell<Option<dask::Cluster>>,
     leases: OnceCell<Vec<dask::Lease>>,
     reached: RefCell<HashMap<usize, Rc<Reached>>>,
+    /// For threads that may reach anything: the part that was read.
+    open: RefCell<HashMap<usize, Rc<Reached>>>,
     reached_by_handlers: RefCell<HashMap<Addr, Rc<Reached>>>,
     finalisers: OnceCell<Vec<Finaliser>>,
+    bound: OnceCell<Option<HashSet<(String, Addr)>>>,
     sections: OnceCell<Vec<Section>>,
 }
 
@@ -113,26 +122,29 @@ impl<'a> Facts<'a> {
             held: OnceCell::new(),
             suspended: OnceCell::new(),
             tasks: OnceCell::new(),
+            loops: OnceCell::new(),
             trio: OnceCell::new(),
             shared: OnceCell::new(),
             work: OnceCell::new(),
             handlers: OnceCell::new(),
             cluster: OnceCell::new(),
             leases: OnceCell::new(),
+            open: RefCell::default(),
             reached: RefCell::default(),
             reached_by_handlers: RefCell::default(),
             finalisers: OnceCell::new(),
+            bound: OnceCell::new(),
             sections: OnceCell::new(),
         })
     }
 
-    /// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is
-    /// not known, but its thread state is.
+    /// Position of the thread that `threading` knows by this ident. The thread pointer of a thread that was not stopped
+    /// is unknown, but its thread state is known.
     fn thread_with_ident(&self, process: &Process<'_>, ident: u64) -> Option<usize> {
         process.pthread(Addr(ident)).or_else(|| process.position(self.inspector.with_ident(ident)?.tid?))
     }
 
-    /// What the thread of a state can reach.
+    /// The objects that the thread of a state can reach.
     fn reached_by(&self, state: usize) -> Rc<Reached> {
         let known = self.reached.borrow().get(&state).cloned();
         known.unwrap_or_else(|| {
@@ -142,7 +154,19 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// What a handler for a signal can reach.
+    /// The same, or as soon as that may be anything why.
+    fn reached_or_open(&self, state: usize) -> Rc<Reached> {
+        let known = self.reached.borrow().get(&state).or(self.open.borrow().get(&state)).cloned();
+        known.unwrap_or_else(|| {
+            let reached = Rc::new(reach::by_thread_or_open(&self.inspector, state));
+            // A walk that came to its end is whole.
+            let memo = if reached.anything.is_some() { &self.open } else { &self.reached };
+            memo.borrow_mut().insert(state, Rc::clone(&reached));
+            reached
+        })
+    }
+
+    /// The objects that a handler for a signal can reach.
     fn reached_by_handler(&self, callable: Addr) -> Rc<Reached> {
         let known = self.reached_by_handlers.borrow().get(&callable).cloned();
         known.unwrap_or_else(|| {
@@ -152,9 +176,21 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// What the garbage collector may call.
+    /// Whether any frame may have this method of an object at hand.
+    fn may_be_bound(&self, method: &str, object: Addr) -> bool {
+        let bound = self.bound.get_or_init(|| heap::bound_methods(&self.inspector));
+        bound.as_ref().is_none_or(|bound| bound.contains(&(method.to_owned(), object)))
+    }
+
+    /// The finalisers that the garbage collector may call. A loop that runs is no garbage, nor are the tasks that it
+    /// runs.
     fn finalisers(&self) -> &[Finaliser] {
-        self.finalisers.get_or_init(|| finalisers::all(&self.inspector))
+        self.finalisers.get_or_init(|| {
+            let tasks = self.tasks().iter().chain(self.trio().iter().flat_map(|run| &run.tasks));
+            let of_tasks = tasks.flat_map(|task| task.coroutines.iter().copied().chain([task.object]));
+            let alive: HashSet<Addr> = self.loops().iter().map(|one| one.object).chain(of_tasks).collect();
+            finalisers::all(&self.inspector, &alive)
+        })
     }
 
     /// Critical sections that threads are in, in a build without a GIL.
@@ -167,7 +203,7 @@ impl<'a> Facts<'a> {
         self.handlers.get_or_init(|| signals::table(process, &self.inspector)).as_deref()
     }
 
-    /// What the process is to a cluster of Dask.
+    /// The process's role in a cluster of Dask.
     fn cluster(&self) -> Option<&dask::Cluster> {
         self.cluster.get_or_init(|| dask::find(&self.inspector)).as_ref()
     }
@@ -192,7 +228,7 @@ impl<'a> Facts<'a> {
         self.shared.get_or_init(|| multiprocessing::all(self))
     }
 
-    /// What thread pools run and are to run.
+    /// The work of thread pools: running and queued.
     fn work(&self) -> &Work {
         self.work.get_or_init(|| Work::find(&self.inspector))
     }
@@ -202,13 +238,24 @@ impl<'a> Facts<'a> {
         self.tasks.get_or_init(|| tasks::all(&self.inspector))
     }
 
-    /// What trio runs.
+    /// Event loops of asyncio that threads run.
+    fn loops(&self) -> &[Loop] {
+        self.loops.get_or_init(|| {
+            let runs = self.trio().iter().filter_map(|run| {
+                let tid = run.tasks.iter().find_map(|task| task.tid)?;
+                loops::of_trio(&self.inspector, run.runner, tid)
+            });
+            loops::all(&self.inspector).into_iter().chain(runs).collect()
+        })
+    }
+
+    /// The runs of trio.
     fn trio(&self) -> &[trio::Run] {
         self.trio.get_or_init(|| trio::all(&self.inspector))
     }
 }
 
-/// Ask for all that is read of objects beside the walk: for the fuzzers.
+/// Read all that is read of objects beside the walk: for the fuzzers.
 pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
     let Some(facts) = Facts::new(memory, python) else { return };
     let _ = (facts.held(), facts.suspended(), facts.tasks(), facts.shared(), facts.inspector.joinable());
@@ -243,6 +290,7 @@ pub(crate) const FAMILY: Registered = Registered {
         kinds::TRIO_LOCK,
         kinds::TRIO_LIMITER,
         kinds::EVENT_LOOP,
+        kinds::TASK_EVENT,
         kinds::DASK_LOCK,
         kinds::DASK_SEMAPHORE,
         kinds::DASK_EVENT,
@@ -262,7 +310,7 @@ fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
 }
 
 impl<'s> Cpython<'s> {
-    /// What is kept of a process; `None` where it has no Python, or one of an unknown build.
+    /// The data about a process; `None` where it has no Python, or one of an unknown build.
     fn facts(&self, process: &Process<'_>) -> Option<&Facts<'s>> {
         self.0.get(process.context.process)?.as_ref()
     }
@@ -275,6 +323,7 @@ impl Family for Cpython<'_> {
             .or_else(|| greenlets::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| dask::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| ray::decode(process, self.facts(process)?, thread, below?))
+            .or_else(|| task_waits::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| object(process, self.facts(process)?, thread, below?))
     }
 
@@ -290,28 +339,33 @@ impl Family for Cpython<'_> {
         process_pools::find(self, blocked, out);
         event_loops::find(self, blocked, out);
         trio::find(self, blocked, out);
+        task_waits::find(self, blocked, out);
         lock_names::find(self, blocked, out);
         clusters(self, blocked, out);
     }
 
     fn giver(&self, process: &Process<'_>, thread: usize, wait: &ThreadWait) -> Option<Way> {
-        hopes::giver(self.facts(process)?, process, thread, wait)
+        wake_sources::giver(self.facts(process)?, process, thread, wait)
     }
 
     fn user(&self, process: &Process<'_>, thread: usize, descriptors: &[i32]) -> Option<Way> {
-        hopes::user(self.facts(process)?, process, thread, descriptors)
+        wake_sources::user(self.facts(process)?, process, thread, descriptors)
     }
 
     fn handler(&self, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Way> {
         signals::way(self.facts(process)?, process, signal, wait)
     }
 
-    fn hopes(&self, blocked: &Blocked<'_>, out: &mut Observations) {
-        hopes::find(self, blocked, out);
+    fn handled(&self, process: &Process<'_>, wait: &ThreadWait) -> Option<u64> {
+        signals::handled(self.facts(process)?, process, wait)
+    }
+
+    fn wake_sources(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        wake_sources::find(self, blocked, out);
     }
 }
 
-/// What each process says of itself to the cluster of workers that it is of, and to the other ranks of its job.
+/// Each process's own account of its membership in a cluster of workers, and of its rank in a job.
 fn clusters(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };

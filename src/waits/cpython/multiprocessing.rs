@@ -17,18 +17,19 @@ use crate::python::reach::Reached;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::model::{Certainty, Gone, Hold, Hope, Hoped, Party, Scope};
+use crate::waits::model::{Gone, Hold, Party, Scope, Strength, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-/// `SemLockObject` of Modules/_multiprocessing/semaphore.c behind the head: handle, last_tid, count, maxvalue, kind [live on 3.8
-/// to 3.14]. Of locks the greatest value is 1; of semaphores, conditions and events, which whoever wants to may post, it is not.
+/// `SemLockObject` of Modules/_multiprocessing/semaphore.c behind the head: handle, last_tid, count, maxvalue, kind
+/// [live on 3.8 to 3.14]. The greatest value is 1 for locks. It is not for semaphores, conditions and events, which any
+/// process may post.
 const HANDLE: u64 = 0;
 const LAST_THREAD: u64 = 8;
 const COUNT: u64 = 16;
 const UNITS: u64 = 20;
 const KIND: u64 = 24;
-/// A kind that whoever wants to may release: not `RECURSIVE_MUTEX`.
+/// A kind that any process may release: not `RECURSIVE_MUTEX`.
 const SEMAPHORE: i32 = 1;
 
 /// Add who has the lock that `wait` waits for.
@@ -38,8 +39,9 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
     // Those that have an object of it at hand, whatever that says.
     let mut asked = Vec::new();
     let mut is_lock = true;
-    // Whoever could release a lock that it did not take; one who is in a block of it leaves that to nobody.
-    let (mut hopes, mut is_in_block) = (Vec::new(), false);
+    // Threads that could release a lock that they did not take. If a holder is in a `with` block of it, they do not
+    // count.
+    let (mut wake_sources, mut is_in_block) = (Vec::new(), false);
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let objects = facts.inspector.objects();
@@ -54,7 +56,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
             let number = |offset: u64| process.memory().i32(*object + objects.head() + offset).unwrap_or(0);
             is_lock &= number(UNITS) == 1;
             if number(KIND) == SEMAPHORE {
-                releasers(facts, process, blocked, wait, *object, &mut hopes);
+                releasers(facts, process, blocked, wait, *object, &mut wake_sources);
             }
             if count <= 0 {
                 continue;
@@ -73,19 +75,19 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
             };
             is_in_block |= facts.inspector.entered().iter().any(is_of);
             let hold = exact_hold(&resource.key, holder, None, vec![evidence]);
-            // Of a semaphore it says no more than that this process has taken it more often than posted it.
-            let certainty = if number(UNITS) == 1 { hold.certainty } else { Certainty::Candidate };
-            out.holds.push(Hold { certainty, ..hold });
+            // For a semaphore it shows only that this process has taken it more often than posted it.
+            let strength = if number(UNITS) == 1 { hold.strength } else { Strength::Candidate };
+            out.holds.push(Hold { strength, ..hold });
         }
     }
     if !is_in_block && out.holds.len() > before {
-        out.hopes.extend(hopes);
+        out.wake_sources.extend(wake_sources);
     }
     let nobody = || nobody(blocked.process(wait), &resource.key.scope, &asked);
     if let Some(why) = (is_lock && out.holds.len() == before).then(nobody).flatten() {
         let holder = Party::Absent(blocked.process(wait).context.process, 0);
         let hold = exact_hold(&resource.key, holder, None, vec![why]);
-        out.holds.push(Hold { gone: Some(Gone::ProcessDead), certainty: Certainty::Inferred, ..hold });
+        out.holds.push(Hold { gone: Some(Gone::ProcessDead), strength: Strength::Inferred, ..hold });
     } else if out.holds.len() == before {
         out.gaps.push(Gap::new(
             format!("holder of {}", resource.label),
@@ -102,7 +104,7 @@ fn releasers(
     blocked: &Blocked<'_>,
     wait: &ThreadWait,
     object: Addr,
-    hopes: &mut Vec<Hope>,
+    wake_sources: &mut Vec<WakeSource>,
 ) {
     let own = blocked.waits_of(process.context.process);
     let going = process.threads.iter().enumerate().filter(|(position, thread)| {
@@ -112,9 +114,9 @@ fn releasers(
         let releases = |reached: &Reached| reached.gives_away() && (reached.has(object) || reached.anything.is_some());
         if facts.inspector.states(thread.image.tid).any(|(state, _)| releases(&facts.reached_by(state))) {
             let what = format!("{} can release it, though it did not take it", thread.describe());
-            let by = Hoped::Party(Party::Thread(process.context.process, thread.image.tid));
+            let by = Waker::Party(Party::Thread(process.context.process, thread.image.tid));
             let resource = wait.blocked_on.resource.key.clone();
-            hopes.push(Hope { resource, waiter: None, by, what });
+            wake_sources.push(WakeSource { resource, waiter: None, by, what });
         }
     }
 }
@@ -128,7 +130,7 @@ fn is_waiter(wait: &ThreadWait, process: &Process<'_>, position: usize) -> bool 
 fn nobody(process: &Process<'_>, scope: &Scope, asked: &[i32]) -> Option<String> {
     let Scope::Shared(device, inode, _) = scope else { return None };
     let sharers = process.context.all.kernel.sharers(*device, *inode).filter(|sharers| sharers.sees_all)?;
-    // Who may not be looked at and is called as the waiter may be one of its family.
+    // An unreadable process with the waiter's name may belong to the same process tree.
     let is_like = |(_, name, _): &(i32, String, Vec<i32>)| process.threads.iter().any(|one| one.image.name == *name);
     let all_asked = !sharers.processes.is_empty()
         && sharers.processes.iter().all(|(pid, _)| asked.contains(pid))
@@ -142,7 +144,8 @@ fn nobody(process: &Process<'_>, scope: &Scope, asked: &[i32]) -> Option<String>
     })
 }
 
-/// Whether a `SemLock` is one that more than one can take, or nobody has to give back: a semaphore, and what is built of them.
+/// Whether a `SemLock` is one that more than one can take, or that need not be given back: a semaphore, and objects
+/// built of them.
 pub(super) fn is_semaphore(inspector: &Inspector<'_>, object: Addr) -> bool {
     // Two numbers of 32 bits in a word.
     inspector.objects().field(object, COUNT).is_some_and(|word| word.0 >> 32 != 1)

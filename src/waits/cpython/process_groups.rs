@@ -1,7 +1,7 @@
 //! Which rank of its job a process is, by PyTorch's own object: no variable says it of ranks that `torch.multiprocessing.spawn` started.
 //!
-//! In: the modules of a process. Out: its [`OwnRank`]. The default group of `torch.distributed` has it; whether a process that inherited the
-//! object by a fork is that rank is asked elsewhere.
+//! In: the modules of a process. Out: its [`OwnRank`], from the default group of `torch.distributed`. Other code
+//! decides whether a process that inherited the object by a fork is that rank.
 
 use super::Facts;
 use crate::image::{Addr, MemoryExt};

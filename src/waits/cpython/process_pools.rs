@@ -1,7 +1,7 @@
-//! `multiprocessing.Pool`: results that nobody is left to give.
+//! `multiprocessing.Pool`: results that no process is left to give.
 //!
 //! In: waits for results of a pool, and the frames of the pool's own threads and of its workers. Out: the results as
-//! [`Enclosed`], where every task was handed out and no answer is on its way: the pool's threads wait for a task and for an
+//! [`KnownWakers`], where every task was handed out and no answer is on its way: the pool's threads wait for a task and for an
 //! answer, and each worker that it has now waits for its next task. A pool replaces a worker that died and does not hand out its
 //! task again. That a worker is younger than the pool proves nothing: it may have had its `maxtasksperchild`.
 
@@ -13,7 +13,7 @@ use crate::python::PythonFrame;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::Blocked;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Enclosed, Role};
+use crate::waits::model::{Certainty, KnownWakers, Role};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -21,13 +21,13 @@ use crate::waits::thread::Process;
 const RESULTS: [&str; 4] = ["ApplyResult", "AsyncResult", "MapResult", "IMapIterator"];
 const POOL: &str = "/multiprocessing/pool.py";
 
-/// Add the results that nobody is left to give.
+/// Add the results that no process is left to give.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
     for wait in blocked.waits() {
         let process = blocked.process(wait);
         let Some(facts) = family.facts(process) else { continue };
         let key = &wait.blocked_on.resource.key;
-        let is_known = out.enclosed.iter().any(|one| one.resource == *key);
+        let is_known = out.known_wakers.iter().any(|one| one.resource == *key);
         if wait.blocked_on.timed || key.kind != kinds::PY_CONDITION || is_known {
             continue;
         }
@@ -35,13 +35,13 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         if let Some(resource) = out.resources.iter_mut().find(|resource| resource.key == *key) {
             resource.role = Some(Role::LostTask);
         }
-        out.enclosed.push(Enclosed {
+        out.known_wakers.push(KnownWakers {
             resource: key.clone(),
             why,
             certainty: Certainty::Inferred,
             ruled_out: Vec::new(),
             whole_process: false,
-            is_told: true,
+            is_reportable: true,
         });
     }
 }
@@ -126,7 +126,7 @@ fn at_rest(facts: &Facts<'_>, blocked: &Blocked<'_>, process: usize, cache: Addr
     workers.filter(|_| waits_for_answers)
 }
 
-/// What a worker waits for that wants its next task.
+/// The wait of a worker that wants its next task.
 fn waits_for_task(facts: &Facts<'_>, blocked: &Blocked<'_>, worker: &Process<'_>) -> Option<&'static kinds::Kind> {
     let main = worker.threads.iter().find(|thread| thread.image.tid == worker.context.image.pid)?;
     let stack: Vec<&PythonFrame> = facts.inspector.stack(main.image.tid).collect();

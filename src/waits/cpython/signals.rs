@@ -1,4 +1,4 @@
-//! What Python's handlers for signals could do to a wait.
+//! The effects that Python's signal handlers could have on a wait.
 //!
 //! In: the signals that a process has handlers for. Out: for each, whether its handler could end a wait. The interpreter keeps
 //! its handlers in a table of 65 pairs, a flag and a function, which is found by its shape; a handler that the table does not
@@ -8,7 +8,6 @@ use super::Facts;
 use crate::image::{Addr, MemoryExt};
 use crate::limits::python::SEARCHED_VARIABLES;
 use crate::python::inspect::Inspector;
-use crate::python::library::is_library;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::family::Way;
 use crate::waits::kinds::Topic;
@@ -84,7 +83,7 @@ fn in_memory(process: &Process<'_>, start: Addr, end: Addr, inspector: &Inspecto
         if let Some(found) = in_words(&words, inspector) {
             return Some(found);
         }
-        // What may be the beginning of it is looked at again.
+        // The last words may be the beginning of a match, so they stay for the next piece.
         let keep = words.len().min(PAIRS * 2);
         words.drain(..words.len() - keep);
     }
@@ -104,7 +103,16 @@ fn in_words(words: &[u64], inspector: &Inspector<'_>) -> Option<Vec<Addr>> {
     })
 }
 
-/// The handler of Python for a signal; `None` where native code handles it, or nobody.
+/// Signals with a handler of Python's, a bit each from 1 up. Objects of Python are out of reach for a handler in native code, so that for
+/// a wait for one these are all.
+pub(super) fn handled(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait) -> Option<u64> {
+    facts.targets(wait).next()?;
+    let signals = 1..facts.handlers(process)?.len().min(PAIRS) as u32;
+    let bits = signals.filter(|signal| handler(facts, process, *signal).is_some()).map(|signal| 1u64 << (signal - 1));
+    Some(bits.fold(0, |all, bit| all | bit))
+}
+
+/// The handler of Python for a signal; `None` where native code handles it, or no code.
 pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> Option<Handler> {
     let callable = *facts.handlers(process)?.get(signal as usize)?;
     let inspector = &facts.inspector;
@@ -130,7 +138,7 @@ pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> 
     let is_rays = name == RAYS_HANDLER.0 && path.ends_with(RAYS_HANDLER.1);
     Some(Handler {
         callable,
-        of_library: is_library(&path),
+        of_library: inspector.origin(&path).waits_for_caller(),
         is_own,
         is_rays,
         label: format!("`{name}` at {file}{line}"),

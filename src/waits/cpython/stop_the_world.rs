@@ -1,8 +1,8 @@
-//! The pause of all threads in a process without a GIL: who asked for it, who has not come to it.
+//! The pause of all threads in a process without a GIL: its requester, and the threads that have not come to it.
 //!
-//! In: the pauses that are asked for, the states of threads. Out: the wait of the one who asked for the threads that still
-//! run attached to the interpreter, and the waits of those that have paused for the one who asked. It asks again every
-//! millisecond for ever, so that its time-out is no end.
+//! In: the requested pauses, and the states of threads. Out: the wait of the requester for the threads that still run
+//! attached to the interpreter, and the waits of paused threads for the requester. The requester tries again every
+//! millisecond for ever, so its time-out does not end the wait.
 
 use super::{HolderRule, lock_object};
 use crate::image::MemoryExt;
@@ -58,7 +58,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
     Some(BlockedOn { timed: false, ..BlockedOn::of(resource, below, vec![evidence]).owned(ownership) })
 }
 
-/// Who keeps the thread waiting that asked for the pause: all that have not come to it.
+/// The threads that keep the requester of the pause waiting: all that have not come to it.
 pub(super) fn attached(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
     add(process, wait, out, |python, stop, state| {
         let runs = state.tstate != stop.requester && concerns(stop, state) && is_attached(process, python, state);
@@ -66,7 +66,7 @@ pub(super) fn attached(process: &Process<'_>, wait: &ThreadWait, out: &mut Obser
     });
 }
 
-/// Who keeps a thread waiting that has paused: the one that asked.
+/// The thread that keeps a paused thread waiting: the requester.
 pub(super) fn requester(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
     add(process, wait, out, |_, stop, state| {
         let asked = state.tstate == stop.requester;

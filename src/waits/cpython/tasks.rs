@@ -1,8 +1,9 @@
 //! Tasks of asyncio: which there are, on whose thread, and what their coroutines are in.
 //!
-//! In: a process with event loops. Out: [`Task`]s with their coroutines from the outermost to the one that waits. Up to 3.13
-//! asyncio keeps weak references to its tasks in a set; from 3.14 on each thread state has a list of them, whose place is
-//! found by its shape. What a thread's loop cannot run while the thread is blocked is said by `holders` and the findings.
+//! In: a process with event loops. Out: [`Task`]s with their coroutines from the outermost to the one that waits. Up to
+//! 3.13 asyncio keeps weak references to its tasks in a set. From 3.14 on each thread state has a list of them, whose
+//! position is found by its shape. `holders` and the findings cover tasks that cannot run because their loop's thread
+//! is blocked.
 
 use super::with_blocks;
 use crate::image::Addr;
@@ -16,7 +17,7 @@ use crate::waits::model::TakenAt;
 /// The list's node in a task from 3.14 on, behind the head.
 const NODE: u64 = 136;
 
-/// What the bounds here are on.
+/// The objects that the limits here concern.
 const TASKS: &str = "asyncio tasks";
 
 /// Offsets in the task of C (`TaskObj` of Modules/_asynciomodule.c) behind the head, where the loop stands in all.
@@ -108,7 +109,7 @@ fn offsets(inspector: &Inspector<'_>) -> Option<&'static Offsets> {
     OFFSETS.iter().find(|row| row.version <= (major, minor))
 }
 
-/// A number until somebody asks for it, from 3.12 on.
+/// A number until the name is first read, from 3.12 on.
 fn name_of(objects: &Objects<'_>, task: Addr, offsets: &Offsets) -> Option<String> {
     let name = objects.field(task, offsets.name)?;
     objects.text(name).or_else(|| Some(format!("Task-{}", objects.unsigned(name)?)))
@@ -146,6 +147,8 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
         let coroutines = chain(inspector, coroutine);
         let outer = coroutines.first().and_then(|outer| inspector.frames().of_generator(*outer));
         let function = outer.and_then(|(_, code)| inspector.frames().code_name(code)).unwrap_or_default();
+        // A nested function's own name is enough.
+        let function = function.rsplit("<locals>.").next().unwrap_or(&function);
         (!coroutines.is_empty()).then(|| Task {
             object,
             kind: kinds::ASYNCIO_TASK,
@@ -198,7 +201,7 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     Vec::new()
 }
 
-/// A coroutine and those that it awaits. What is awaited lies on top of the value stack, or one below.
+/// A coroutine and those that it awaits. The awaited object lies on top of the value stack, or one below.
 pub(super) fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
     let is_coroutine = |object: Addr| {

@@ -1,4 +1,4 @@
-//! What a Python lock is for: the queue, event or thread whose method waits, and what the program calls it.
+//! The purpose of a Python lock: the queue, event or thread whose method waits, and the program's name for it.
 //!
 //! In: the object that a thread sleeps on, its Python frames. Out: [`Purpose`]: kind, address and label of the resource,
 //! and the frame of the call that a person knows. Classes of the standard library are known by their name and by the file
@@ -10,10 +10,9 @@ use crate::image::Addr;
 use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
-use crate::python::library::is_library;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
-use crate::waits::model::Role;
+use crate::waits::model::{Completion, Role};
 use crate::waits::thread::ThreadView;
 
 /// Classes of the standard library that are waited for as a whole.
@@ -34,7 +33,7 @@ const THINGS: &[&str] = &[
     "IMapIterator",
 ];
 
-/// What a wait is for.
+/// The purpose of a wait.
 #[derive(Debug, Clone)]
 pub(super) struct Purpose {
     pub(super) kind: &'static Kind,
@@ -42,7 +41,7 @@ pub(super) struct Purpose {
     pub(super) label: Label,
     /// Words read from it, for people.
     pub(super) state: Vec<(&'static str, i64)>,
-    /// What it is to whoever judges.
+    /// Its role for the verdict.
     pub(super) role: Option<Role>,
     /// How its holder is found.
     pub(super) rule: Option<HolderRule>,
@@ -58,7 +57,7 @@ pub(super) fn method(frame: &PythonFrame) -> &str {
     frame.function.rsplit('.').next().unwrap_or(&frame.function)
 }
 
-/// What `thread` waits for, given the object that it sleeps on, if that is known.
+/// The purpose of the wait of `thread`, given the object that it sleeps on, if that is known.
 pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option<&LockObject>) -> Option<Purpose> {
     let inspector = &facts.inspector;
     let tid = thread.image.tid;
@@ -67,8 +66,7 @@ pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option
     if let Some(behind) = behind.filter(|behind| behind.what != What::Lock) {
         return of_object(inspector, &stack, behind);
     }
-    let waits_in = |file: &str, name: &str| inner.file.ends_with(file) && method(inner) == name;
-    if waits_in("/threading.py", "wait") {
+    if inner.origin.is_stdlib("threading") && method(inner) == "wait" {
         return condition(facts, &stack);
     }
     if &*inner.file == "<frozen importlib._bootstrap>" && method(inner) == "acquire" {
@@ -97,7 +95,11 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
             return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
         }
     };
-    let role = matches!(behind.what, What::Recursive(_)).then_some(Role::ExtensionLock);
+    let role = match behind.what {
+        What::Recursive(_) => Some(Role::ExtensionLock),
+        What::SimpleQueue => Some(Role::Completed(Completion::Put)),
+        _ => None,
+    };
     // The program has the wrapper of `multiprocessing.synchronize`.
     let name = called(inspector, stack, behind.object);
     let name = name.as_deref().map(|name| name.strip_suffix("._semlock").unwrap_or(name));
@@ -121,7 +123,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
 
 /// The name that the program has for an object; else that of the library's functions that wait.
 fn called(inspector: &Inspector<'_>, stack: &[&PythonFrame], object: Addr) -> Option<String> {
-    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| is_library(&frame.file)).count();
+    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| frame.origin.waits_for_caller()).count();
     let (inside, outside) = stack.split_at(library);
     let name = |frames: &[&PythonFrame]| inspector.name_of(object, frames.iter().copied());
     name(outside).or_else(|| name(inside))
@@ -133,7 +135,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     let objects = inspector.objects();
     let condition = inspector.frame(stack[0])?.first()?;
     let mut thing = (condition, stack[0], "Condition".to_owned());
-    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| is_library(&frame.file));
+    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| frame.origin.waits_for_caller());
     for frame in library.clone() {
         let Some(first) = inspector.frame(frame).and_then(|frame| frame.first()) else { continue };
         let Some(class) = objects.class_name(first) else { continue };
@@ -151,7 +153,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
         address: condition,
         label,
         state: Vec::new(),
-        role: None,
+        role: ended_by(&class, method(frame)).map(Role::Completed),
         rule: Some(HolderRule::Wakers { object: Some(object) }),
         frame: Some(frame.address),
         evidence: vec![match object == condition {
@@ -202,6 +204,20 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     Some(purpose)
 }
 
+/// The act that ends a wait in this method of a class of the standard library.
+fn ended_by(class: &str, method: &str) -> Option<Completion> {
+    match class {
+        "Queue" | "LifoQueue" | "PriorityQueue" | "JoinableQueue" if method == "put" => Some(Completion::Get),
+        "Queue" | "LifoQueue" | "PriorityQueue" | "JoinableQueue" => Some(Completion::Put),
+        "Event" => Some(Completion::Set),
+        "Condition" => Some(Completion::Notify),
+        "Semaphore" | "BoundedSemaphore" => Some(Completion::Release),
+        "Barrier" => Some(Completion::Arrive),
+        "ApplyResult" | "MapResult" | "AsyncResult" | "IMapIterator" => Some(Completion::Resolve),
+        _ => None,
+    }
+}
+
 /// Inside `_ModuleLock.acquire`.
 fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose> {
     let objects = inspector.objects();
@@ -235,7 +251,7 @@ fn join(
     address: Addr,
     evidence: Vec<String>,
 ) -> Purpose {
-    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
+    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| frame.origin.is_stdlib("threading"));
     let name = inspector.with_ident(ident).and_then(|state| state.name.as_deref());
     Purpose {
         kind: kinds::PY_THREAD,

@@ -1,9 +1,9 @@
 //! Tasks of trio: which there are, what they wait for, and who has that.
 //!
-//! In: threads that run trio. Out: waits of tasks for locks, for units of limiters and for the tasks of their nurseries. trio notes
-//! in a lock which task has it, in a task whether it waits, and in a nursery whose end is waited for: all of it is read, none
-//! inferred. A run inside of another event loop (guest mode) is on nobody's stack and is not found; locks of anyio lead to
-//! trio's. What could still end a task is said by `trio_hopes`.
+//! In: threads that run trio. Out: waits of tasks for locks, for units of limiters and for the tasks of their
+//! nurseries. trio notes in a lock which task has it, in a task whether it waits, and in a nursery whose end is
+//! awaited. All of this is read, none inferred. A run inside of another event loop (guest mode) is on no stack and is
+//! not found. Locks of anyio lead to trio's. `trio_wake_sources` finds the code that could still end a task's wait.
 
 use super::event_loops::{at, own_frame, resource_of, wait};
 use super::tasks::{RUN, Task, chain};
@@ -11,21 +11,21 @@ use super::threading_objects::method;
 use super::{Cpython, Facts};
 use crate::image::{Addr, Gap};
 use crate::limits::cpython::{MOST_TASKS, TASKS_WAITING};
+use crate::origin::Origin;
 use crate::python::PythonFrame;
 use crate::python::inspect::{Inspector, frames_of};
-use crate::python::library::is_library;
 use crate::python::objects::Objects;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
-use crate::waits::model::{Hold, Needs, Party, Resource};
+use crate::waits::model::{Needs, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// Functions that lie between what a task called and the loop.
 const BETWEEN: [&str; 4] = ["_async_yield", "_real_async_yield", "wait_task_rescheduled", "park"];
-/// What anyio keeps trio's lock in.
+/// The attribute in which anyio keeps trio's lock.
 const WRAPPED: &str = "_Lock__original";
 
 /// A call of `trio.run` that has not come back.
@@ -64,7 +64,7 @@ fn task(inspector: &Inspector<'_>, object: Addr, tid: Option<i32>) -> Option<Tas
     let name = objects.member(object, "name").and_then(|name| objects.text(name))?;
     // Where its function is matters little; those of trio itself have no function's name.
     let name = if name.starts_with('<') { &name } else { name.rsplit('.').next().unwrap_or(&name) };
-    // Tasks of one function are told apart by their number.
+    // Tasks of one function differ by their number.
     let number = objects.member(object, "_counter").and_then(|number| objects.unsigned(number));
     let number = number.map(|number| format!(" #{number}")).unwrap_or_default();
     let coroutines = chain(inspector, objects.member(object, "coro")?);
@@ -73,7 +73,7 @@ fn task(inspector: &Inspector<'_>, object: Addr, tid: Option<i32>) -> Option<Tas
 }
 
 /// Whether a task waits: it has said how that is ended, which is taken away once it is to go on.
-fn waits(objects: &Objects<'_>, task: &Task) -> bool {
+pub(super) fn waits(objects: &Objects<'_>, task: &Task) -> bool {
     objects.member(task.object, "_abort_func").is_some_and(|function| !objects.is_none(function))
 }
 
@@ -96,18 +96,18 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     }
 }
 
-/// What a task called that waits: the name of the method, its object, and how far in its coroutine is.
+/// The call of a task that waits: the name of the method, its object, and its frame's position in the coroutine.
 fn call(inspector: &Inspector<'_>, task: &Task) -> Option<(String, Addr, usize)> {
     let frames = inspector.frames();
     task.coroutines.iter().enumerate().rev().find_map(|(position, coroutine)| {
         let (frame, code) = frames.of_generator(*coroutine)?;
         let name = frames.code_name(code)?;
         let name = name.rsplit('.').next().unwrap_or(&name).to_owned();
-        let is_own = frames.code_file(code).is_some_and(|file| is_library(&file));
+        let is_own = frames.code_origin(code).is_some_and(|of| of.waits_for_caller());
         if BETWEEN.contains(&name.as_str()) && is_own {
             return None;
         }
-        // Of a function of the program's nothing is known.
+        // Nothing is known about a function of the program's.
         Some(is_own.then(|| Some((name, frames.at(frame, code)?.first()?, position))))
     })??
 }
@@ -189,11 +189,11 @@ fn for_what_others_have(
         let own = resource_of(process, holder);
         add_resource(out, &own);
         let hold = exact_hold(&resource.key, Party::Resource(own.key), None, vec![evidence]);
-        out.holds.push(Hold { is_sole_holder: holders.len() == 1, ..hold });
+        out.holds.push(hold);
     }
 }
 
-/// What the program calls it, or that in which it is: anyio's lock, a Condition.
+/// The program's name for it, or for the object around it: anyio's lock, a Condition.
 fn name_of(
     facts: &Facts<'_>,
     task: &Task,
@@ -205,7 +205,7 @@ fn name_of(
     let frames = inspector.frames();
     let around = task.coroutines.iter().take(position + 1).rev().map_while(|coroutine| {
         let (frame, code) = frames.of_generator(*coroutine)?;
-        frames.code_file(code).filter(|file| is_library(file))?;
+        frames.code_origin(code).filter(Origin::waits_for_caller)?;
         frames.at(frame, code)?.first()
     });
     std::iter::once(object).chain(around).find_map(|one| inspector.name_of(one, std::iter::once(place?)))

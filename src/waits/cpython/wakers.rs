@@ -1,17 +1,17 @@
-//! Who could wake a thread that waits for an event, a queue or a condition.
+//! The threads that could wake a thread that waits for an event, a queue or a condition.
 //!
-//! In: a wait that nobody's hold ends. Out: candidates: threads with a frame that has the object at hand and whose code uses a
-//! name that gives what is waited for. Other code may reach the object too, so that these are never more than candidates.
+//! In: a wait that no release by a holder ends. Out: candidates: threads with a frame that has the object at hand, and
+//! whose code uses a name that gives the awaited resource. Other code may reach the object too, so these are never more
+//! than candidates.
 
 use std::collections::BTreeSet;
 
 use super::Facts;
 use crate::image::Addr;
 use crate::python::inspect::{Referrer, frames_of};
-use crate::python::library::is_library;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
@@ -49,7 +49,7 @@ pub(super) fn find(
         let Some(position) = thread.tid.and_then(|tid| process.position(tid)).filter(|_| known != Some(state)) else {
             continue;
         };
-        let frame = frames_of(thread).nth(depth).filter(|frame| !is_library(&frame.file));
+        let frame = frames_of(thread).nth(depth).filter(|frame| !frame.origin.waits_for_caller());
         let Some((frame, open)) = frame.and_then(|frame| Some((frame, inspector.frame(frame)?))) else { continue };
         let Some(method) = WAKING.iter().find(|name| open.uses(name)) else { continue };
         if blocked.waits_for(key, wait.process, position) {
@@ -60,6 +60,6 @@ pub(super) fn find(
         let evidence = vec![format!("{} has it at hand in {} and calls {method}", thread.describe(), frame.function)];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, None, evidence);
-        out.holds.push(Hold { certainty: Certainty::Candidate, frame: thread.merged_python(frame.address), ..hold });
+        out.holds.push(Hold { strength: Strength::Candidate, frame: thread.merged_python(frame.address), ..hold });
     }
 }

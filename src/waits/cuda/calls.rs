@@ -1,9 +1,10 @@
-//! What calls of the CUDA driver and runtime wait for, and how they take the driver's lock of the context.
+//! The targets of waits in calls of the CUDA driver and runtime, and how these calls take the driver's lock of the
+//! context.
 //!
 //! In: the name of an exported function. Out: rows of two tables. Names stand here without `cu` or `cuda` in front and
 //! without the version behind (`_v2`, `_ptsz`).
 
-/// What a call waits for.
+/// The target of a call's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum On {
     /// The stream in this argument.
@@ -20,7 +21,7 @@ pub(super) struct Call {
     name: &'static str,
     /// For what.
     pub(super) on: On,
-    /// It does nothing but wait: whoever is in it waits. The others wait at times, and work at others.
+    /// It only waits: any thread in it waits. The others sometimes wait and sometimes work.
     pub(super) only_waits: bool,
 }
 
@@ -82,7 +83,7 @@ pub(super) fn bare(name: &str) -> &str {
     name.rsplit(' ').next().unwrap_or(name)
 }
 
-/// Of a call that makes a stream wait for a word in memory: its size in bytes.
+/// For a call that makes a stream wait for a word in memory: the word's size in bytes.
 pub(super) fn bytes_of_value(name: &str) -> Option<usize> {
     match plain(name)? {
         "StreamWaitValue32" => Some(4),
@@ -126,7 +127,7 @@ const LOCKS: &[(&str, Mode)] = &[
     ("OccupancyMaxPotentialBlockSize", Mode::Write),
 ];
 
-/// What the call of this name waits for, if it does.
+/// The waiting call of this name, if there is one.
 pub(super) fn call(name: &str) -> Option<&'static Call> {
     let plain = plain(name)?;
     CALLS.iter().find(|row| row.name.eq_ignore_ascii_case(plain))

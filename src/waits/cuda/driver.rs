@@ -132,7 +132,7 @@ mod tests {
         assert_eq!((found.cuda.as_str(), found.branches.as_slice()), ("12.9", [535, 550].as_slice()));
         let whole = library(text).0;
         for end in 0..whole.len() {
-            // What is cut off, or damaged, is no note and no panic.
+            // A cut or damaged note gives no result, and no panic.
             let _ = note(&Image(whole[..end].to_vec()), Addr(BASE as u64));
             let mut damaged = whole.clone();
             damaged[end] ^= 0xff;

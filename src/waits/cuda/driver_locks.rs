@@ -1,33 +1,33 @@
 //! Locks of the driver: whose call has one.
 //!
-//! In: the holds that the families below found. Out: the frame of the driver call that took a lock, where nothing else tells;
-//! and as candidates for a lock that readers have, the threads in calls that take it for reading.
+//! In: the holds that the families below found. Out: the frame of the driver call that took a lock, where nothing else
+//! shows it. Also out: the threads in calls that take a lock for reading, as candidates for a lock that readers have.
 
 use std::collections::HashSet;
 
 use super::calls::{self, Mode, is_api};
 use super::stacks::Stack;
-use crate::waits::blocked_on::{Ownership, Readers, ThreadWait};
-use crate::waits::holders::{Blocked, counted_readers, exact_hold};
-use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::blocked_on::{Ownership, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Refine the holds of locks that threads in driver calls wait for.
 pub(super) fn refine<'k>(blocked: &Blocked<'_>, stacks: impl Fn(&Process<'_>) -> &'k [Stack], out: &mut Observations) {
-    let mut counted: Vec<(&ThreadWait, &Readers)> = Vec::new();
+    let mut counted: Vec<&ThreadWait> = Vec::new();
     let mut seen = HashSet::new();
     for wait in blocked.waits() {
         let process = blocked.process(wait);
         match &wait.blocked_on.ownership {
             Ownership::Tid(_) => taking_call(process, wait, out),
-            Ownership::Readers(readers) if seen.insert(&wait.blocked_on.resource.key) => counted.push((wait, readers)),
+            Ownership::Readers(_) if seen.insert(&wait.blocked_on.resource.key) => counted.push(wait),
             _ => {}
         }
     }
-    for (wait, counted) in counted {
+    for wait in counted {
         let process = blocked.process(wait);
-        readers(process, stacks(process), wait, counted, out);
+        readers(process, stacks(process), wait, out);
     }
 }
 
@@ -60,7 +60,7 @@ fn driver_call<'t>(thread: &'t ThreadView<'_>) -> Option<(usize, &'t str)> {
 }
 
 /// A lock of the driver that readers have: those in calls that take it for reading.
-fn readers(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, counted: &Readers, out: &mut Observations) {
+fn readers(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, out: &mut Observations) {
     let is_drivers = stacks.get(wait.thread).is_some_and(|stack| stack.entry.is_some());
     if !is_drivers {
         return;
@@ -83,7 +83,7 @@ fn readers(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, counted: 
         )];
         // libc records no readers, and says so; here is more.
         out.nameless_readers.retain(|(lock, _)| lock != key);
-        let hold = counted_readers::counted(exact_hold(key, holder, Some("read"), evidence), counted);
-        out.holds.push(Hold { certainty: Certainty::Candidate, frame: thread.merged(entry.native), ..hold });
+        let hold = exact_hold(key, holder, Some("read"), evidence);
+        out.holds.push(Hold { strength: Strength::Candidate, frame: thread.merged(entry.native), ..hold });
     }
 }

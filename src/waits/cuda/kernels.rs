@@ -14,7 +14,7 @@ use crate::waits::blocked_on::ThreadWait;
 use crate::waits::circumstances::KernelWord;
 use crate::waits::holders::exact_hold;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::references::Objects;
 use crate::waits::thread::Process;
@@ -26,7 +26,7 @@ pub(crate) fn key(process: usize, device: &Device, kernel: &Kernel) -> ResourceK
     ResourceKey { kind: kinds::CUDA_KERNEL, scope, address: Addr(0) }
 }
 
-/// What a person calls it.
+/// Its name for people.
 fn label(device: &Device, kernel: &Kernel) -> String {
     let collective = kernel.collective.as_ref().and_then(|one| one.operation.as_deref());
     match collective {
@@ -45,17 +45,17 @@ pub(super) fn running(process: &Process<'_>, wait: &ThreadWait, out: &mut Observ
         for (device, kernel) in core.kernels() {
             let key = key(position, device, kernel);
             let mut evidence = vec![told(core, device, kernel)];
-            let certainty = match waited.kind == kinds::CUDA_DEVICE && contexts == 1 {
+            let strength = match waited.kind == kinds::CUDA_DEVICE && contexts == 1 {
                 true => {
                     evidence.push("the wait is for all work of the context, and the process has one".into());
-                    Certainty::Inferred
+                    Strength::Inferred
                 }
                 false => {
                     evidence.push(match kernels {
                         1 => "no other kernel runs; in which stream it is is not known: a candidate".to_owned(),
                         _ => format!("{kernels} kernels run, and in which stream each is is not known: a candidate"),
                     });
-                    Certainty::Candidate
+                    Strength::Candidate
                 }
             };
             if out.resource(&key).is_none() {
@@ -75,7 +75,7 @@ pub(super) fn running(process: &Process<'_>, wait: &ThreadWait, out: &mut Observ
             }
             let hold = exact_hold(waited, Party::Resource(key), None, evidence);
             if !out.holds.iter().any(|known| known.resource == hold.resource && known.holder == hold.holder) {
-                out.holds.push(Hold { certainty, ..hold });
+                out.holds.push(Hold { strength, ..hold });
             }
         }
     }
@@ -132,7 +132,7 @@ fn known_to(process: &Process<'_>) -> HashMap<Addr, Vec<Party>> {
 /// The smallest word that a kernel reads at one go and threads agree by.
 const BYTES_OF_WORD: u64 = 4;
 
-/// What the driver said of it.
+/// The driver's facts about it.
 fn told(core: &GpuCore, device: &Device, kernel: &Kernel) -> String {
     let seen = kernel.seen;
     format!(

@@ -1,8 +1,9 @@
 //! The last error of CUDA that the runtime keeps for each thread.
 //!
-//! In: a process with the runtime, as a library or linked in. Out: for each thread that has one its number. The runtime keeps it
-//! until somebody asks (`cudaGetLastError`); `cudaPeekAtLastError` says by its code where. It is read from the thread's own storage:
-//! nothing is called. Of the driver there is none, which keeps no errors. Where the code has another shape nothing is said.
+//! In: a process with the runtime, as a library or linked in. Out: the error number of each thread that has one. The
+//! runtime keeps it until the program calls `cudaGetLastError`. The code of `cudaPeekAtLastError` shows its location.
+//! It is read from the thread's own storage: no code is called. The driver keeps no errors, so there are none of its
+//! own. Where the code has another shape, there is no result.
 
 use crate::code::Code;
 use crate::image::cuda_errors;
@@ -38,7 +39,7 @@ pub(super) fn of_threads(process: &Process<'_>) -> Vec<LastError> {
     };
     let mut found = Vec::new();
     for thread in process.threads.iter().filter(|_| !places.is_empty()) {
-        // What is no number of an error was not its storage.
+        // A value that is no error number was not in the runtime's storage.
         let errors = places.iter().filter_map(|place| cuda_errors::of(number(place, thread)?));
         let party = Party::Thread(process.context.process, thread.image.tid);
         found.extend(errors.map(|error| LastError { thread: party.clone(), error }));
@@ -46,8 +47,9 @@ pub(super) fn of_threads(process: &Process<'_>) -> Vec<LastError> {
     found
 }
 
-/// Where runtimes keep it, by the code of [`QUESTION`]: one of the functions that it calls does nothing but to ask a second one for the
-/// calling thread's state, and a third one for a word of that (the same in the runtimes 11.8, 12.8 and 13.0).
+/// Where runtimes keep it, by the code of [`QUESTION`]. One of the functions that it calls does no more than call two
+/// others. The second one returns the calling thread's state, and the third one a word of that state (the same in the
+/// runtimes 11.8, 12.8 and 13.0).
 fn places(process: &Process<'_>) -> Vec<Place> {
     let (image, symbols) = (process.context.image, process.context.symbols);
     let code = Code::new(image, symbols);
@@ -66,7 +68,7 @@ fn places(process: &Process<'_>) -> Vec<Place> {
     places
 }
 
-/// What a function asks for, if it does nothing but that.
+/// The location that a function reads, if it does nothing else.
 fn place(code: &Code<'_>, function: Addr) -> Option<Place> {
     let calls = code.calls_in(function);
     let [state, word] = calls.as_slice() else { return None };

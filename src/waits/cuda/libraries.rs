@@ -38,7 +38,7 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// Look for them.
+    /// Find them.
     pub(super) fn find(context: &CapturedProcess<'_>) -> Libraries {
         let list = context.symbols.modules();
         let frames = context.threads.iter().flat_map(|thread| &thread.native.frames);

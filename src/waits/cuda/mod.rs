@@ -1,9 +1,9 @@
 //! The CUDA layer: threads that wait for the GPU, what stands between them and it, and the driver's own locks.
 //!
-//! In: the stacks of a process and what the families below saw. Out: waits for streams, events and the device, also by
-//! threads that spin instead of sleeping; and as holders of these the threads that run a host function, which the GPU
-//! waits for. What runs on the GPU itself only a core of it tells (`kernels`): else, where nothing on the CPU stands behind a
-//! wait, the chain ends at the GPU.
+//! In: the stacks of a process and the observations of the families below. Out: waits for streams, events and the
+//! device, also by threads that spin instead of sleeping. The holders of these are the threads that run a host
+//! function, which the GPU waits for. Only a core of the GPU shows the work on the GPU itself (`kernels`). Otherwise,
+//! where nothing on the CPU stands behind a wait, the chain ends at the GPU.
 
 pub(crate) mod calls;
 pub(crate) mod driver;
@@ -27,7 +27,7 @@ use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role, Scope};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use calls::On;
@@ -37,11 +37,11 @@ use stacks::{Entry, Stack};
 /// The name that the driver gives its event thread when it is initialised (driver 580).
 pub(crate) const EVENT_THREAD: &str = "cuda-EvtHandlr";
 
-/// Who ends a wait for the GPU: whoever runs a host function, which it waits for.
+/// The rule that finds the thread which can end a wait for the GPU: it runs a host function that the GPU waits for.
 #[derive(Debug)]
 struct HostFunctions;
 
-/// What the family keeps of one process.
+/// The family's data about one process.
 #[derive(Debug, Default)]
 struct Kept {
     libraries: OnceCell<Libraries>,
@@ -70,7 +70,7 @@ impl Cuda {
         Some(kept.libraries.get_or_init(|| Libraries::find(&process.context)))
     }
 
-    /// What each thread does for CUDA, in the order of the threads; empty without CUDA.
+    /// The CUDA activity of each thread, in the order of the threads; empty without CUDA.
     fn stacks(&self, process: &Process<'_>) -> &[Stack] {
         let (Some(kept), Some(libraries)) = (self.0.get(process.context.process), self.libraries(process)) else {
             return &[];
@@ -217,7 +217,7 @@ fn for_gpu(
         certainty,
         spinning: spins,
         transient: false,
-        // Where the driver sleeps with a time-out it looks again and again.
+        // Where the driver sleeps with a time-out it checks repeatedly.
         timed: false,
         at: thread.merged(entry.native),
         ownership: Ownership::private(HostFunctions),
@@ -225,7 +225,7 @@ fn for_gpu(
     })
 }
 
-/// What a core of the GPU says where no kernel runs: then it is something else that is waited for.
+/// Evidence from a core of the GPU without running kernels: then the thread waits for something else.
 fn without_kernels(process: &Process<'_>) -> Option<String> {
     let cores = process.context.gpu_cores;
     let idle = !cores.is_empty() && cores.iter().all(|core| core.kernels().next().is_none());
@@ -285,7 +285,7 @@ fn resource(
     let (scope, label): (Scope, Label) = match (argument, handle) {
         (None, _) => (Scope::Process(position), Label::from(noun).with_detail(Some("all work of the context"))),
         (Some(_), None) => {
-            // Which one is not known: it is nobody else's.
+            // The stream or event is unknown, so the resource belongs to this thread alone.
             let own = format!("{kind}:{position}:{}", thread.image.tid);
             (Scope::System(own), format!("a {noun}").into())
         }
@@ -314,12 +314,12 @@ fn host_functions(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, ou
             "{} runs a host function: the CUDA driver made the thread and called the program's code in it",
             thread.describe()
         )];
-        let mut certainty = Certainty::Inferred;
+        let mut strength = Strength::Inferred;
         if busy {
-            certainty = Certainty::Candidate;
+            strength = Strength::Candidate;
             evidence.push("a kernel runs on the GPU, which may be what is waited for: a candidate".into());
         } else if running.len() > 1 && resource.key.kind != kinds::CUDA_DEVICE {
-            certainty = Certainty::Candidate;
+            strength = Strength::Candidate;
             evidence.push(format!("{} threads run host functions, of one stream each: a candidate", running.len()));
         } else {
             evidence.push(match resource.key.kind == kinds::CUDA_DEVICE {
@@ -328,7 +328,7 @@ fn host_functions(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, ou
             });
         }
         let hold = exact_hold(&resource.key, Party::Thread(process.context.process, thread.image.tid), None, evidence);
-        out.holds.push(Hold { certainty, frame: called(thread, host_function.driver), ..hold });
+        out.holds.push(Hold { strength, frame: called(thread, host_function.driver), ..hold });
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a thread gave to the GPU before it waits there, as far as the code says it: launches of cooperative kernels, waits for values.
+//! The work that a thread gave to the GPU before it waits there, as far as the code shows it: launches of cooperative
+//! kernels, waits for values.
 //!
 //! In: a thread that waits for the GPU, and the call in which it does. Out: [`Queued`] work. The driver's own queues are not read. The
 //! functions that the thread is in are, in a straight line: so it is an inference, and what was queued elsewhere is not seen.
@@ -13,13 +14,13 @@ use crate::waits::circumstances::{Condition, Queued, Work};
 use crate::waits::model::Party;
 use crate::waits::thread::{Process, ThreadView};
 
-/// What was queued before the wait in the native frame `entry`.
+/// The work queued before the wait in the native frame `entry`.
 pub(super) fn before(process: &Process<'_>, thread: &ThreadView<'_>, entry: usize) -> Vec<Queued> {
     let code = Code::new(process.context.image, process.context.symbols);
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     for frame in frames.iter().skip(entry + 1).take(FRAMES_READ) {
         let sites = code.calls_before(frame, None);
-        // What was queued before an earlier wait is done.
+        // Work queued before an earlier wait is done.
         let waited = sites.iter().rposition(|site| site.function.as_deref().is_some_and(only_waits));
         let sites = sites.iter().skip(waited.map_or(0, |waited| waited + 1));
         let found: Vec<Queued> = sites

@@ -1,4 +1,4 @@
-//! What a thread's stack says of CUDA: the call that it is in, and whether the driver called it.
+//! A thread's part in CUDA by its stack: the call that it is in, and whether the driver called it.
 //!
 //! In: a thread and which of its frames are CUDA's. Out: an [`Entry`], or the part of the stack that a host function
 //! covers. It decides nothing about waits.
@@ -26,14 +26,14 @@ pub(super) struct HostFunction {
     pub(super) driver: usize,
 }
 
-/// What a thread does for CUDA.
+/// A thread's part in CUDA.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     /// The call that it is in now.
     pub(super) entry: Option<Entry>,
     /// The driver made the thread, for its own work.
     pub(super) is_drivers_own: bool,
-    /// What the driver runs on it.
+    /// The host function that the driver runs on it.
     pub(super) host_function: Option<HostFunction>,
 }
 

@@ -1,21 +1,23 @@
 //! Threads that stand between a lock call and the unlock call of the same lock, by the code that they are in.
 //!
-//! In: a process and the names of the calls. Out: an index from locks to threads. This is the evidence for locks whose
-//! holder nobody records: reader sets, spinlocks, semaphores, static guards, most locks of musl. Straight-line reading
-//! ([`crate::code`]): what comes of it is an inference.
+//! In: a process and the names of the calls. Out: an index from locks to threads. This is the evidence for locks
+//! without a recorded holder: reader sets, spinlocks, semaphores, static guards, most locks of musl. A thread has a
+//! lock if every path to its pc takes it and none gives it back ([`lock_steps`]): an inference. A lock that only some
+//! paths take makes the thread a candidate.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::code::{CallSite, Code};
+use super::lock_steps::{self, Change, Guarded, LockSteps, Step};
+use crate::code::{CallSite, CallsAndWrites, Goal};
 use crate::image::{Addr, Gap};
+use crate::limits::code::CALLED_DEPTH;
 use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
-use crate::symbols::{base_symbol, is_named};
 use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Party, ResourceKey, Scope};
+use crate::waits::model::{Hold, Party, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -28,29 +30,31 @@ pub(crate) struct CriticalSection {
     pub depth: u32,
     /// Position of the native frame that took the lock last.
     pub native: usize,
+    /// Each path to where the thread stands takes the lock, and none gives it back.
+    pub is_certain: bool,
     /// How it is known.
     pub evidence: String,
 }
 
 impl CriticalSection {
-    /// That this thread of `process` has the lock: an inference.
+    /// That this thread of `process` has the lock: an inference, or a candidate.
     pub(crate) fn hold(self, process: &Process<'_>, key: &ResourceKey, calls: &LockCalls) -> Hold {
         let thread = &process.threads[self.thread];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, calls.mode, vec![self.evidence]);
-        Hold { certainty: Certainty::Inferred, frame: thread.merged(self.native), ..hold }
+        let strength = if self.is_certain { Strength::Inferred } else { Strength::Candidate };
+        Hold { strength, frame: thread.merged(self.native), ..hold }
     }
 }
 
 /// From the address of a lock to those that have it.
 type Index = HashMap<Addr, Vec<CriticalSection>>;
 
-/// What was read of the code of one process.
+/// The code of one process, as far as it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     indices: RefCell<HashMap<&'static LockCalls, Rc<Index>>>,
-    /// The calls of a function, by its first address.
-    functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
+    steps: lock_steps::Memo,
 }
 
 /// The threads of `process` that have locked `lock` and not yet unlocked it, nor gave it back to wait for a condition.
@@ -81,18 +85,21 @@ pub(crate) fn holders(
     out: &mut Observations,
 ) -> bool {
     let key = &wait.blocked_on.resource.key;
-    let mut holders = Vec::new();
+    let mut holders: Vec<Hold> = Vec::new();
     for (position, process) in blocked.processes().iter().enumerate() {
         let own = (position == wait.process).then_some(lock);
         for lock in own.into_iter().chain(own.is_none().then(|| mapped(process, &key.scope)).into_iter().flatten()) {
             for section in sections(blocked, process, lock, calls) {
-                // Two calls in one function may be two ways to wait, of which one was gone (CPython's parking lot).
+                // Two calls in one function may be two ways to wait; the thread took only one (CPython's parking lot).
                 if calls.is_ambiguous && blocked.waits_for(key, position, section.thread) {
                     continue;
                 }
                 holders.push(section.hold(process, key, calls));
             }
         }
+    }
+    if holders.iter().any(Hold::is_known) {
+        holders.retain(Hold::is_known);
     }
     if holders.is_empty() && !calls.is_ambiguous {
         let deep = blocked.process(wait).threads.iter().filter(|thread| frames(thread).len() > CODE_FRAMES).count();
@@ -123,118 +130,105 @@ fn mapped(process: &Process<'_>, scope: &Scope) -> Vec<Addr> {
     covering.map(|m| m.start + (offset - m.offset)).collect()
 }
 
-fn index(memo: &Memo, process: &Process<'_>, calls: &LockCalls) -> Index {
+fn index(memo: &Memo, process: &Process<'_>, calls: &'static LockCalls) -> Index {
     let mut index = Index::new();
     for (position, thread) in process.threads.iter().enumerate() {
-        for (lock, taken) in taken(memo, process, thread, calls) {
-            let Some((native, site)) = taken.last() else { continue };
+        let mut by_lock: HashMap<Addr, Vec<Taken>> = HashMap::new();
+        for taken in taken(&memo.steps, process, thread, calls) {
+            if let Some(lock) = taken.change.lock {
+                by_lock.entry(lock).or_default().push(taken);
+            }
+        }
+        for (lock, mut taken) in by_lock {
+            // Calls that surely took it leave others aside.
+            let is_certain = taken.iter().any(|one| one.change.is_certain);
+            taken.retain(|one| one.change.is_certain == is_certain);
+            let Some(Taken { native, change }) = taken.last() else { continue };
             let argument = if calls.is_only { String::new() } else { lock.to_string() };
-            let evidence = format!(
-                "frame {native} of {} called {}({argument}) at {} and no unlock of it since, reading its code in a \
-                 straight line",
-                thread.describe(),
-                site.function.as_deref().unwrap_or_default(),
-                site.at
-            );
-            let section = CriticalSection { thread: position, depth: taken.len() as u32, native: *native, evidence };
+            let name = change.site.function.as_deref().unwrap_or("a function");
+            let call = match Step::of(&change.site, calls) {
+                Some(_) => format!("called {name}({argument}) at {}", change.site.at),
+                None => format!("called {name} at {}, which takes {lock}", change.site.at),
+            };
+            let paths = if is_certain {
+                "on every path to where it stands, and nothing on these paths gives it back"
+            } else {
+                "on a path to where it stands; on others it has not taken it, or has given it back: a candidate"
+            };
+            let evidence = format!("frame {native} of {} {call} {paths}", thread.describe());
+            let depth = taken.len() as u32;
+            let section = CriticalSection { thread: position, depth, native: *native, is_certain, evidence };
             index.entry(lock).or_default().push(section);
         }
     }
     index
 }
 
-/// The lock calls without their unlock, by lock. What callers did comes before what they called.
+/// A call that took a lock which may still be held.
+struct Taken {
+    /// Position of the native frame.
+    native: usize,
+    change: Change,
+}
+
+/// The calls of a thread that took locks which it may still have. Callers come before what they called.
 fn taken(
-    memo: &Memo,
+    memo: &lock_steps::Memo,
     process: &Process<'_>,
     thread: &ThreadView<'_>,
-    calls: &LockCalls,
-) -> HashMap<Addr, Vec<(usize, CallSite)>> {
+    calls: &'static LockCalls,
+) -> Vec<Taken> {
     let frames = frames(thread);
-    let code = Code::new(process.context.image, process.context.symbols);
-    let mut taken: HashMap<Addr, Vec<(usize, CallSite)>> = HashMap::new();
-    // From a guard to its lock.
-    let mut guarded: HashMap<u64, Addr> = HashMap::new();
+    let steps = LockSteps::new(memo, process, calls, thread.pthread);
+    let mut taken: Vec<Taken> = Vec::new();
+    let mut guarded = Guarded::new();
     let most = if calls.is_ambiguous { NEAR_FRAMES } else { CODE_FRAMES };
     for (native, frame) in frames.iter().enumerate().take(most).rev() {
-        // What a search of the stack found may be a call that is over.
+        // A frame from a stack scan may be a call that is over.
         if frame.trust == Trust::Scan {
             continue;
         }
+        let Some(start) = process.context.symbols.function_start(frame.lookup) else { continue };
+        // Inside a call that takes or gives back, all that follows is how that is done.
+        let symbol = process.context.symbols.function(frame.lookup);
+        if !calls.is_ambiguous && symbol.is_some_and(|symbol| Step::named(&symbol.name, calls).is_some()) {
+            break;
+        }
+        // A function that took a lock may release it anywhere. A function that took none releases one only itself or by
+        // a short helper.
+        let depth = match (calls.is_ambiguous, taken.is_empty()) {
+            (true, _) => 0,
+            (false, true) if !steps.calls_of(start).iter().any(|site| Step::of(site, calls).is_some()) => 2,
+            (false, _) => CALLED_DEPTH,
+        };
         // Reading with values is dear: only where there is a call of these at all.
-        let all = calls_of(memo, process, &code, frame.lookup);
-        let matters = all.iter().any(|site| Step::of(site, calls).is_some());
-        let gives_back = |site: &CallSite| matches!(Step::of(site, calls), Some(Step::Unlocks | Step::EndsGuard));
-        let goes_on = || all.iter().any(|site| site.at > frame.lookup && gives_back(site));
-        if !matters || calls.is_ambiguous && !goes_on() {
+        if !steps.matters(start, depth) {
             continue;
         }
-        for site in code.calls_before(frame, thread.pthread) {
-            let Some(step) = Step::of(&site, calls) else { continue };
-            let [guard, second, ..] = site.arguments;
-            let first = match step {
-                Step::Locks | Step::Unlocks => site.arguments.get(calls.lock).copied().flatten(),
-                Step::BeginsGuard | Step::EndsGuard => guard,
-            };
-            // What another branch did says nothing of this thread.
-            if code.is_elsewhere(site.at, frame.lookup) {
-                continue;
-            }
-            let Some(first) = first.filter(|_| !calls.is_only).or(calls.is_only.then_some(0)) else { continue };
-            match step {
-                Step::Locks => taken.entry(Addr(first)).or_default().push((native, site)),
-                Step::Unlocks => drop(taken.entry(Addr(first)).or_default().pop()),
-                Step::BeginsGuard => {
-                    if let Some(lock) = second.map(Addr) {
-                        guarded.insert(first, lock);
-                        taken.entry(lock).or_default().push((native, site));
-                    }
-                }
-                Step::EndsGuard => {
-                    if let Some(lock) = guarded.remove(&first) {
-                        taken.entry(lock).or_default().pop();
-                    }
-                }
+        let gives_back = |site: &CallSite| matches!(Step::of(site, calls), Some(Step::Unlocks | Step::EndsGuard));
+        let goes_on = || steps.calls_of(start).iter().any(|site| site.at > frame.lookup && gives_back(site));
+        if calls.is_ambiguous && !goes_on() {
+            continue;
+        }
+        let CallsAndWrites { calls: mut sites, writes } = steps.code().read_around(frame, thread.pthread);
+        // Calls in another branch do not concern this thread.
+        sites.retain(|site| !steps.code().is_elsewhere(site.at, frame.lookup));
+        let mut changes = steps.changes(start, sites, &mut guarded, depth);
+        for change in changes.iter_mut().filter(|change| change.takes) {
+            let of_lock = writes.iter().filter(|(_, to)| Some(*to) == change.lock);
+            change.writes = of_lock.map(|(at, _)| *at).collect();
+        }
+        let outcome = steps.outcome(start, Goal::Place(frame.lookup), changes);
+        for (lock, is_certain) in outcome.given {
+            match lock.map(|lock| taken.iter().rposition(|one| one.change.lock == Some(lock))) {
+                Some(Some(last)) if is_certain => drop(taken.remove(last)),
+                Some(Some(last)) => taken[last].change.is_certain = false,
+                Some(None) => {}
+                // It may be any.
+                None => taken.iter_mut().for_each(|one| one.change.is_certain = false),
             }
         }
+        taken.extend(outcome.taken.into_iter().map(|change| Taken { native, change }));
     }
     taken
-}
-
-/// What a call does to a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// It takes the lock that is its argument.
-    Locks,
-    /// It gives back the lock that is its argument.
-    Unlocks,
-    /// It makes of its first argument a guard that has its second.
-    BeginsGuard,
-    /// It gives back what the guard has that is its first argument.
-    EndsGuard,
-}
-
-impl Step {
-    /// What the call at `site` does, if it is one of `calls`.
-    fn of(site: &CallSite, calls: &LockCalls) -> Option<Step> {
-        let name = base_symbol(site.function.as_deref()?);
-        let tables = [
-            (calls.locks, Step::Locks),
-            (calls.unlocks, Step::Unlocks),
-            (calls.guards.begin, Step::BeginsGuard),
-            (calls.guards.end, Step::EndsGuard),
-        ];
-        tables.iter().find(|(names, _)| names.iter().any(|pattern| is_named(name, pattern))).map(|(_, step)| *step)
-    }
-}
-
-/// The calls of the function that covers `within`, read once.
-fn calls_of(memo: &Memo, process: &Process<'_>, code: &Code<'_>, within: Addr) -> Rc<Vec<CallSite>> {
-    let Some(start) = process.context.symbols.function_start(within) else { return Rc::default() };
-    let known = memo.functions.borrow().get(&start).cloned();
-    known.unwrap_or_else(|| {
-        let calls = Rc::new(code.calls_in(within));
-        memo.functions.borrow_mut().insert(start, calls.clone());
-        calls
-    })
 }

@@ -7,20 +7,23 @@ use crate::image::{Gap, share_fork_ancestor};
 use crate::limits::holders::{GENERATIONS, GREATEST_ID};
 use crate::waits::blocked_on::{Owner, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Gone, Hold, Party, Resource, Scope};
+use crate::waits::model::{Gone, Hold, Party, Resource, Scope, Strength};
 use crate::waits::observations::Observations;
-use crate::waits::thread::Process;
+use crate::waits::thread::{Process, ThreadView};
 
 /// Add the hold of `owner`, or the gap that stands for it.
 pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, out: &mut Observations) {
     let process = blocked.process(wait);
     let resource = &wait.blocked_on.resource;
-    if let Some(position) = process.libc_tid(owner.tid) {
-        out.holds.push(held_by_thread(process, position, wait, owner));
+    let of_memory = |other: &&Process<'_>| other.context.memory_owner() == process.context.memory_owner();
+    let others = blocked.processes().iter().filter(of_memory);
+    let known = std::iter::once(process).chain(others).find_map(|one| Some((one, one.libc_tid(owner.tid)?)));
+    if let Some((of, position)) = known {
+        out.holds.push(held_by_thread(process, (of, position), wait, owner));
         return;
     }
-    // The kernel gives no task a greater id (PID_MAX_LIMIT): such a word is of another kind, or damaged, and names
-    // nobody who could have gone.
+    // The kernel gives no task a greater id (PID_MAX_LIMIT): the word is of another kind, or damaged, and names no
+    // thread that could have gone.
     if !(1..=GREATEST_ID).contains(&owner.tid) {
         out.gaps.push(Gap::new(
             format!("owner of {}", resource.label),
@@ -62,8 +65,24 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, o
                 ));
             }
         }
-        _ => out.holds.push(held_by_missing_thread(blocked, process, resource, owner)),
+        _ => match uncaptured_owner_of_memory(blocked, process) {
+            Some(pid) => out.gaps.push(Gap::new(
+                format!("owner of {}", resource.label),
+                format!(
+                    "thread {} holds it, of process {pid} outside the capture, whose memory this process has; capture that \
+                     process too",
+                    owner.tid
+                ),
+            )),
+            None => out.holds.push(held_by_missing_thread(blocked, process, resource, owner)),
+        },
     }
+}
+
+/// The process whose memory this one has, where it is not captured.
+fn uncaptured_owner_of_memory(blocked: &Blocked<'_>, process: &Process<'_>) -> Option<i32> {
+    let owner = blocked.processes().get(process.context.memory_owner())?;
+    owner.context.image.shares_memory_of
 }
 
 /// How many processes map a file, if all of them are known and none has a thread of this id.
@@ -72,20 +91,31 @@ fn known_to_lack(process: &Process<'_>, (device, inode): ((i32, i32), u64), id: 
     sharers.lacks(id).then_some(sharers.processes.len())
 }
 
-/// A hold by a thread of the same process.
-fn held_by_thread(process: &Process<'_>, position: usize, wait: &ThreadWait, owner: &Owner) -> Hold {
-    let thread = &process.threads[position];
+/// A hold by a thread of the waiter's process, or of one that has the same memory.
+fn held_by_thread(
+    process: &Process<'_>,
+    (of, position): (&Process<'_>, usize),
+    wait: &ThreadWait,
+    owner: &Owner,
+) -> Hold {
+    let thread = &of.threads[position];
     let waiter = &process.threads[wait.thread];
+    let is_own = of.context.process == process.context.process;
     let mut evidence = owner.evidence.clone();
-    let holder = Party::Thread(process.context.process, thread.image.tid);
+    let holder = Party::Thread(of.context.process, thread.image.tid);
+    if !is_own {
+        let (one, other) = (process.context.image.pid, of.context.image.pid);
+        evidence
+            .push(format!("processes {one} and {other} have one address space, and {other} has thread {}", owner.tid));
+    }
     if thread.image.ns_tid != thread.image.tid {
         evidence.push(format!("the target's own name for thread {} is {}", thread.image.tid, owner.tid));
     }
-    let mut certainty = Certainty::Exact;
+    let mut strength = Strength::Recorded;
     let mut frame = None;
-    if position == wait.thread {
+    if is_own && position == wait.thread {
         evidence.push("the owner is the waiting thread itself".into());
-    } else if let Some(reference) = thread.find_reference(process, owner.lock, owner.size) {
+    } else if let Some(reference) = thread.find_reference(of, owner.lock, owner.size) {
         frame = reference.native.and_then(|native| thread.merged(native));
         evidence.push(format!("{} has the lock's address: {}", thread.image.tid, reference.place));
     } else {
@@ -99,14 +129,14 @@ fn held_by_thread(process: &Process<'_>, position: usize, wait: &ThreadWait, own
         let older_than_wait =
             thread.image.age_ms.zip(waiter.image.asleep_ms).is_some_and(|(age, asleep)| age >= asleep + 10);
         if younger && !older_than_wait && thread.call.is_none() {
-            certainty = Certainty::Inferred;
+            strength = Strength::Inferred;
             evidence.push(format!(
                 "thread {} is younger than the waiter and nothing on its stack names the lock: its id may be a reused one",
                 thread.image.tid
             ));
         }
     }
-    Hold { frame, certainty, ..exact_hold(&wait.blocked_on.resource.key, holder, owner.mode, evidence) }
+    Hold { frame, strength, ..exact_hold(&wait.blocked_on.resource.key, holder, owner.mode, evidence) }
 }
 
 /// A hold by a thread of another captured process that maps the same file.
@@ -136,33 +166,44 @@ fn held_in_other_process(
     );
     if candidates.next().is_some() {
         // Two PID namespaces: the number alone does not decide.
-        hold.certainty = Certainty::Candidate;
+        hold.strength = Strength::Candidate;
         hold.evidence.push("another captured process that maps it has a thread of this number too".into());
     }
     Some(hold)
 }
 
-/// The owner of a private lock that is no thread of its process: left in the parent by fork, or exited.
+/// The owner of a private lock that is no thread of its process: the thread that forked, or one that fork left in the parent, or one
+/// that exited.
 fn held_by_missing_thread(blocked: &Blocked<'_>, process: &Process<'_>, resource: &Resource, owner: &Owner) -> Hold {
     let mut child = process.context.image;
     for _ in 0..GENERATIONS {
-        let named = child.parent_threads.iter().find(|(tid, _)| *tid == owner.tid);
-        if let Some((tid, name)) = named {
-            let parent = child.parent.map_or_else(|| "the parent".into(), |pid| format!("the parent process {pid}"));
-            let text = format!("thread {tid} '{name}' lives in {parent}: fork copied the lock but not the thread");
-            return absent_holder(process, resource, owner, Gone::LeftInParent, &text);
-        }
-        let Some(parent) = blocked.processes().iter().find(|p| Some(p.context.image.pid) == child.parent) else {
-            break;
-        };
-        if let Some(position) = parent.libc_tid(owner.tid) {
+        let parent = blocked.processes().iter().find(|p| Some(p.context.image.pid) == child.parent);
+        if let Some(parent) = parent
+            && let Some(position) = parent.libc_tid(owner.tid)
+        {
+            let thread = &parent.threads[position];
+            if let Some(copy) = copy_of(process, |copy| copy.pthread.is_some() && copy.pthread == thread.pthread) {
+                let of = format!("thread {} of process {}", thread.describe(), parent.context.image.pid);
+                return held_by_copy(process, copy, resource, owner, &of);
+            }
             let text = format!(
                 "thread {} lives in process {}: fork copied the lock but not the thread",
-                parent.threads[position].describe(),
+                thread.describe(),
                 parent.context.image.pid
             );
             return absent_holder(process, resource, owner, Gone::LeftInParent, &text);
         }
+        if let Some((tid, name)) = child.parent_threads.iter().find(|(tid, _)| *tid == owner.tid) {
+            // A process that forks on its first thread goes on in its child on the stack that the kernel made.
+            let is_first = child.parent == Some(*tid);
+            if let Some(copy) = copy_of(process, |copy| is_first && runs_on_first_stack(process, copy)) {
+                return held_by_copy(process, copy, resource, owner, &format!("thread {tid} '{name}' of the parent"));
+            }
+            let parent = child.parent.map_or_else(|| "the parent".into(), |pid| format!("the parent process {pid}"));
+            let text = format!("thread {tid} '{name}' lives in {parent}: fork copied the lock but not the thread");
+            return absent_holder(process, resource, owner, Gone::LeftInParent, &text);
+        }
+        let Some(parent) = parent else { break };
         child = parent.context.image;
     }
     // Whose parent died before it is another's child now.
@@ -184,6 +225,27 @@ fn held_by_missing_thread(blocked: &Blocked<'_>, process: &Process<'_>, resource
     }
     let text = format!("no thread of process {} has the id {}", process.context.image.pid, owner.tid);
     absent_holder(process, resource, owner, Gone::Exited, &text)
+}
+
+/// The first thread of a forked process, if it is the copy of the wanted thread.
+fn copy_of(process: &Process<'_>, is_copy: impl Fn(&ThreadView<'_>) -> bool) -> Option<usize> {
+    let first = process.position(process.context.image.pid)?;
+    process.threads.get(first).filter(|thread| is_copy(thread)).map(|_| first)
+}
+
+/// Whether a thread runs on the stack that the kernel gave the first thread of the program.
+fn runs_on_first_stack(process: &Process<'_>, thread: &ThreadView<'_>) -> bool {
+    let mapping = thread.sp().and_then(|sp| process.context.image.mapping(sp));
+    mapping.and_then(|mapping| mapping.path.as_deref()) == Some("[stack]")
+}
+
+/// A hold by the thread that forked: it lives on in the child under another id.
+fn held_by_copy(process: &Process<'_>, copy: usize, resource: &Resource, owner: &Owner, of: &str) -> Hold {
+    let thread = &process.threads[copy];
+    let mut evidence = owner.evidence.clone();
+    evidence.push(format!("{of} forked this process while it had the lock, and goes on here as {}", thread.describe()));
+    let holder = Party::Thread(process.context.process, thread.image.tid);
+    Hold { strength: Strength::Inferred, ..exact_hold(&resource.key, holder, owner.mode, evidence) }
 }
 
 /// A hold by a party that is gone.

@@ -1,7 +1,7 @@
-//! Threads that have the address of a lock at hand: candidates, where nobody records the holder and no call takes it.
+//! Threads that have the address of a lock at hand: candidates, where no word records the holder and no call takes it.
 //!
-//! In: a lock's address and size. Out: holds that are candidates; waiters are none. The stacks of a process are read once for
-//! all its locks that are looked for so, however many threads and locks there are.
+//! In: a lock's address and size. Out: holds that are candidates; waiters are none. One pass over the stacks of a
+//! process serves all its locks of this sort, however many threads and locks there are.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::unwind::StackEnd;
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::references::{Objects, Reference};
 use crate::waits::thread::{Process, ThreadView};
@@ -24,7 +24,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Of all locks of a process whose holder is found by reference.
+    /// For all locks of a process whose holder is found by reference.
     fn new(process: &Process<'_>, waits: &[ThreadWait]) -> Index {
         let wanted = Objects::new(waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
             Ownership::ByReference(lock, size) => Some((*lock, *size)),
@@ -43,7 +43,7 @@ impl Index {
     }
 }
 
-/// The threads of a process with a live reference to one of the locks that are looked for so, in their order.
+/// The threads of a process with a live reference to one of these locks, in their order.
 pub(crate) fn referring<'b>(
     blocked: &'b Blocked<'_>,
     process: usize,
@@ -84,6 +84,7 @@ pub(crate) fn candidates(blocked: &Blocked<'_>, wait: &ThreadWait, lock: Addr, s
     let waits = |position: usize| blocked.waits_for(key, wait.process, position);
     let others = referring(blocked, wait.process, lock, size).iter().filter(|(position, _)| !waits(*position));
     let is_sole = others.clone().count() == 1 && is_looked_at_whole(blocked, wait.process);
+    let strength = if is_sole { Strength::SoleCandidate } else { Strength::Candidate };
     for (position, reference) in others {
         let Some(thread) = process.threads.get(*position) else { continue };
         let evidence = vec![
@@ -93,7 +94,7 @@ pub(crate) fn candidates(blocked: &Blocked<'_>, wait: &ThreadWait, lock: Addr, s
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let frame = reference.native.and_then(|native| thread.merged(native));
         let hold = exact_hold(key, holder, None, evidence);
-        out.holds.push(Hold { certainty: Certainty::Candidate, is_sole_candidate: is_sole, frame, ..hold });
+        out.holds.push(Hold { strength, frame, ..hold });
     }
     out.gaps.extend(searched_in_part(blocked, wait.process, &wait.blocked_on.resource.label));
 }

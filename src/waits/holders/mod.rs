@@ -1,13 +1,15 @@
-//! Who has what somebody waits for: the rules that more than one family needs.
+//! Holders of the resources that threads wait for: the rules that more than one family needs.
 //!
-//! In: [`Blocked`], all processes of a sample with what their threads are blocked on. Out: holds and gaps. [`resolve`] follows
-//! what a wait says of its holder ([`Ownership`]); a family calls a rule itself where it knows more than the wait tells.
+//! In: [`Blocked`], all processes of a sample with the resources that their threads are blocked on. Out: holds and
+//! gaps. [`resolve`] follows a wait's own account of its holder ([`Ownership`]). A family calls a rule itself where it
+//! knows more than the wait shows.
 
 pub(crate) mod by_critical_section;
 pub(crate) mod by_owner_id;
 pub(crate) mod by_reference;
 pub(crate) mod counted_readers;
 pub(crate) mod left_by_fork;
+mod lock_steps;
 pub(crate) mod rings;
 pub(crate) mod taken_at;
 
@@ -16,7 +18,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use super::blocked_on::{Ownership, ThreadWait, Unrecorded};
-use super::model::{Certainty, Hold, Party, Resource, ResourceKey};
+use super::model::{Hold, Party, Resource, ResourceKey, Strength};
 use super::observations::Observations;
 use super::thread::Process;
 use crate::image::Addr;
@@ -75,7 +77,7 @@ impl<'s> Blocked<'s> {
         &self.waits[first..end]
     }
 
-    /// The first wait for each resource whose holder is found by a rule of this type: it is looked for once.
+    /// The first wait for each resource whose holder is found by a rule of this type: one search serves all its waits.
     pub(crate) fn by_rule<Rule: Any>(&self) -> Vec<(&ThreadWait, &Rule)> {
         let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
         let own = self.waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
@@ -141,11 +143,7 @@ pub(crate) fn exact_hold(
         taken: None,
         since_ms: None,
         source: None,
-        certainty: Certainty::Exact,
-        is_end: false,
-        is_sole_holder: false,
-        counted_readers: None,
-        is_sole_candidate: false,
+        strength: Strength::Recorded,
         evidence,
     }
 }

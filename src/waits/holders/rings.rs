@@ -1,26 +1,18 @@
-//! Who may be in a ring of waits.
+//! Parties that may be in a ring of waits.
 //!
-//! In: waits and holds. Out: those of whom each waits for what another has. It proves nothing, the graph does: where something is
-//! dear to find out, it is found out of these alone.
+//! In: waits and holds. Out: the parties in rings, where each waits for a resource that another one holds. The graph
+//! proves rings, this file does not. It selects the parties for which expensive searches are worthwhile.
 
 use std::collections::{BTreeSet, HashMap};
 
-use petgraph::Direction;
-use petgraph::graphmap::DiGraphMap;
-
-use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
+use crate::reduction::Reduction;
+use crate::waits::model::{Party, ResourceKey};
 use crate::waits::observations::Observations;
 
-/// Whether a ring may lead through a hold.
-pub(crate) fn closes_rings(hold: &Hold) -> bool {
-    hold.certainty > Certainty::Candidate || hold.is_sole_candidate
-}
-
-/// Those who may be in a ring: each waits for what another of them has. Only there does it matter what else could end a wait
-/// whose holder is known; to find that out is dear. Whoever waits for nobody is taken away, until none is left of that kind.
+/// Waiters that may be in a ring or behind one. Only there does it matter who else could end a wait whose holder is known.
 pub(crate) fn rings(out: &Observations) -> BTreeSet<Party> {
     let mut holders: HashMap<&ResourceKey, Vec<&Party>> = HashMap::new();
-    for hold in out.holds.iter().filter(|hold| closes_rings(hold)) {
+    for hold in out.holds.iter().filter(|hold| hold.closes_cycles()) {
         holders.entry(&hold.resource).or_default().push(&hold.holder);
     }
     let waiters: BTreeSet<&Party> = out.waits.iter().map(|wait| &wait.waiter).collect();
@@ -28,28 +20,23 @@ pub(crate) fn rings(out: &Observations) -> BTreeSet<Party> {
         .iter()
         .filter_map(|party| if let Party::Resource(key) = party { Some((key, *party)) } else { None })
         .collect();
-    let mut waits_for: DiGraphMap<&Party, ()> = DiGraphMap::new();
+    let mut reduction: Reduction<&Party> = Reduction::default();
     for wait in &out.waits {
         let held = holders.get(&wait.resource).into_iter().flatten().copied();
         for holder in held.chain(resources.get(&wait.resource).copied()) {
-            waits_for.add_edge(&wait.waiter, holder, ());
+            let cause = reduction.node(holder);
+            reduction.add_cause(&wait.waiter, cause);
         }
     }
-    // A process goes on as long as one of its threads does.
-    let processes: Vec<&Party> = waits_for.nodes().filter(|party| matches!(party, Party::Process(_))).collect();
-    for process in processes {
-        let own =
-            waiters.iter().filter(|party| matches!(party, Party::Thread(of, _) if Party::Process(*of) == *process));
-        own.for_each(|thread| {
-            waits_for.add_edge(process, thread, ());
-        });
+    // A process waits in the name of its threads.
+    let processes: BTreeSet<&Party> =
+        out.holds.iter().map(|hold| &hold.holder).filter(|party| matches!(party, Party::Process(_))).collect();
+    for process in processes.into_iter().filter(|process| reduction.has(process)).collect::<Vec<_>>() {
+        let is_own = |party: &&&Party| matches!(party, Party::Thread(of, _) if Party::Process(*of) == *process);
+        for thread in waiters.iter().filter(is_own) {
+            let cause = reduction.node(thread);
+            reduction.add_cause(process, cause);
+        }
     }
-    let goes_on = |graph: &DiGraphMap<&Party, ()>, party: &Party| graph.neighbors(party).next().is_none();
-    let mut going: Vec<&Party> = waits_for.nodes().filter(|party| goes_on(&waits_for, party)).collect();
-    while let Some(party) = going.pop() {
-        let behind: Vec<&Party> = waits_for.neighbors_directed(party, Direction::Incoming).collect();
-        waits_for.remove_node(party);
-        going.extend(behind.into_iter().filter(|party| goes_on(&waits_for, party)));
-    }
-    waits_for.nodes().filter(|party| waiters.contains(party)).cloned().collect()
+    reduction.greatest().into_nodes().filter(|party| waiters.contains(party)).cloned().collect()
 }

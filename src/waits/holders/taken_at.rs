@@ -1,8 +1,8 @@
 //! Where what a thread holds was taken, in native code: the declaration of the guard that is alive in one of its frames, else the
 //! one call in these that took it.
 //!
-//! In: holds whose holder is a captured thread. Out: the same with `taken`, and the frame. It finds no holder and decides nothing:
-//! what it adds is for people who look for the line to change.
+//! In: holds whose holder is a captured thread. Out: the same with `taken`, and the frame. It finds no holder and
+//! decides nothing: its result is for people who search the line to change.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use crate::threads::Frame;
 use crate::unwind::NativeFrame;
 use crate::waits::holders::Blocked;
 use crate::waits::kinds::World;
-use crate::waits::model::{Certainty, Hold, Party, TakenAt};
+use crate::waits::model::{Hold, Party, TakenAt};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
-/// Add to each hold of a native lock where it was taken, where that can be told.
+/// Add to each hold of a native lock the call site that took it, where the code shows it.
 pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
     let mut known = Functions::default();
     let is_open = |hold: &&mut Hold| {
@@ -32,8 +32,8 @@ pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
         let lock = hold.resource.address;
         if let Some((native, variable)) = guard(process, thread, lock) {
             let Some(taken) = declared(thread, native, &variable) else { continue };
-            // Of a candidate it may have been given away.
-            let is_alive = if hold.certainty == Certainty::Candidate { "may be" } else { "is" };
+            // A candidate may have given the guard away.
+            let is_alive = if !hold.is_known() { "may be" } else { "is" };
             let which = format!("its guard `{}` of line {}", variable.name, taken.line);
             hold.evidence.push(format!("{which} {is_alive} alive in frame {native}"));
             took(hold, thread, native, taken);
@@ -58,6 +58,7 @@ fn natives<'t>(thread: &'t ThreadView<'_>) -> &'t [NativeFrame] {
 /// The guard of a lock, and the frame that it is alive in: that has the lock's address in it.
 fn guard(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr) -> Option<(usize, Variable)> {
     let mut asked = Vec::new();
+    let code = Code::new(process.context.image, process.context.symbols);
     for native in thread.references(process, lock, 1).filter_map(|reference| reference.native) {
         if asked.contains(&native) {
             continue;
@@ -68,7 +69,13 @@ fn guard(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr) -> Option<(
         asked.push(native);
         let Some(frame) = natives(thread).get(native).filter(|frame| frame.trust.is_certain()) else { continue };
         let variables = process.context.symbols.variables(frame.lookup);
-        let guards = |variable: &&Variable| variable.is_guard() && points_to(process, frame, variable, lock);
+        // One whose constructor has not returned has nothing yet.
+        let made = native.checked_sub(1).and_then(|inner| code.parameter(natives(thread), inner, 0));
+        let is_made =
+            |variable: &Variable| made.is_some() && variable.address(frame.cfa, &frame.registers) == made.map(Addr);
+        let guards = |variable: &&Variable| {
+            variable.is_guard() && !is_made(variable) && points_to(process, frame, variable, lock)
+        };
         if let Some(variable) = variables.iter().find(guards) {
             return Some((native, variable.clone()));
         }
@@ -134,7 +141,7 @@ fn call(
                 _ => {}
             }
         }
-        // Of two it may be either.
+        // With two open calls, either may be the one.
         let [site] = open.as_slice() else { continue };
         let now: Vec<&Frame> = merged(thread, native).collect();
         return Some((native, parting(&symbols.source(site.at), &now)?));

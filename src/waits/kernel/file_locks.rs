@@ -1,7 +1,7 @@
 //! Waits for file locks (flock, fcntl): who holds the lock.
 //!
 //! In: a call on a descriptor, and the lines of /proc/locks. Out: the resource, and its holders: processes, since the
-//! kernel keeps these locks for processes or open files and never for threads. It asks the kernel nothing.
+//! kernel keeps these locks for processes or open files and never for threads. It makes no system call.
 
 use super::peers::descriptor;
 use crate::arch::system_calls::{Role, SystemCall, Waits};
@@ -11,11 +11,11 @@ use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-/// Whether `call` asks for a lock of flock, not of fcntl.
+/// Whether `call` requests a lock of flock, not of fcntl.
 fn is_flock(process: &Process<'_>, call: &Call) -> bool {
     let locks_all = |row: &SystemCall| matches!(row.waits, Waits::Descriptor { role: Role::WholeFileLock, .. });
     call.row(process.architecture()).is_some_and(locks_all)
@@ -37,7 +37,7 @@ pub(super) fn resource(process: &Process<'_>, descriptor: &Descriptor, is_flock:
     Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))
 }
 
-/// What a waiter asks for.
+/// The lock that a waiter requests.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     write: bool,
@@ -67,7 +67,7 @@ fn requested(process: &Process<'_>, call: Call) -> Option<Request> {
     Some(Request { write: kind == WRITE, start, end })
 }
 
-/// Processes that hold the file lock which the waiter asked for.
+/// Processes that hold the file lock which the waiter requested.
 pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, number: i32, out: &mut Observations) {
     let process = blocked.process(wait);
     let kernel = &process.context.all.kernel;
@@ -75,7 +75,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, number: i32, out
     let Some(inode) = descriptor.inode else { return };
     let is_flock = wait.blocked_on.call.is_some_and(|call| is_flock(process, &call));
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
-    // The request itself stands there too, and tells its bytes; one for an open file's lock does not tell whose it is.
+    // The request itself stands there too, and shows its bytes; one for an open file's lock does not show its process.
     let own = process.context.image.pid;
     let line = kernel.locks.iter().filter(of_file).find(|lock| lock.blocked && lock.pid == own);
     let request = line.map(Request::from).or_else(|| requested(process, wait.blocked_on.call?));
@@ -107,8 +107,8 @@ pub(super) fn add(blocked: &Blocked<'_>, wait: &ThreadWait, path: &str, granted:
                 // Processes that share an open file since a fork share its lock, and any may give it back.
                 let is_same = |one: &FileLock| FileLock { pid: lock.pid, ..one.clone() } == **lock;
                 let shared = granted.iter().filter(|one| is_same(one)).count() > 1;
-                let certainty = if shared { Certainty::Candidate } else { Certainty::Exact };
-                out.holds.push(Hold { certainty, ..hold });
+                let strength = if shared { Strength::Candidate } else { Strength::Recorded };
+                out.holds.push(Hold { strength, ..hold });
             }
             None => {
                 // A lock of flock belongs to the open file: a child may have inherited it from a process that ended.

@@ -1,19 +1,20 @@
-//! Whether a descriptor on its way through a unix socket may be the end of a pipe that somebody waits for.
+//! Whether a descriptor on its way through a unix socket may be the end of an awaited pipe.
 //!
-//! In: what the kernel tells of the socket, of the pipe, and from whom processes descend. Out: the hope that it is, or why it is
-//! none. Whoever sent it must have had the pipe. A process that began before the pipe was made cannot have inherited it, so it has
-//! it from somebody who did, through a socket that they had in common. Where any of this is not known, there is hope.
+//! In: the kernel's facts about the socket and the pipe, and the ancestors of processes. Out: the wake source, or why
+//! there is none. The sender must have had the pipe. A process that began before the pipe was made cannot have
+//! inherited it. So it got the pipe from a process that had it, through a socket that they had in common. Where any of
+//! this is unknown, there is a wake source.
 
 use crate::image::descriptors::{InFlight, KernelFacts, Lineage};
 
-/// Start times are told in steps of 10 ms, the time of a pipe in ticks of the kernel's clock, of at most 10 ms (HZ=100).
+/// Start times have steps of 10 ms. The time of a pipe has the steps of the kernel's clock, of at most 10 ms (HZ=100).
 const COARSE_MS: u64 = 20;
 
-/// What descriptors on their way mean for a wait.
+/// The effect of descriptors in flight on a wait.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
     /// They may be what ends it.
-    pub(super) hopes: Vec<String>,
+    pub(super) wake_sources: Vec<String>,
     /// They cannot.
     pub(super) ruled_out: Vec<String>,
 }
@@ -30,7 +31,7 @@ pub(super) fn judge(kernel: &KernelFacts, names: &[&str], havers: &[i32]) -> Jud
         // A process whose descriptors cannot be read may have the socket too.
         let is_foreign = kernel.unread == 0 && made_ms.is_some_and(|made_ms| is_foreign(kernel, sent, havers, made_ms));
         match is_foreign {
-            false => judged.hopes.push(format!("{what} of process {}, and may be its other end", sent.pid)),
+            false => judged.wake_sources.push(format!("{what} of process {}, and may be its other end", sent.pid)),
             true => judged.ruled_out.push(format!(
                 "{what} of process {}, but those who have that socket began before the pipe was made, and have none in \
                  common with who has the pipe",
@@ -41,7 +42,7 @@ pub(super) fn judge(kernel: &KernelFacts, names: &[&str], havers: &[i32]) -> Jud
     judged
 }
 
-/// Whether nobody who has the socket can ever have had the pipe.
+/// Whether no process that has the socket can ever have had the pipe.
 fn is_foreign(kernel: &KernelFacts, sent: &InFlight, havers: &[i32], made_ms: u64) -> bool {
     let lineages = &kernel.lineages;
     let is_acquainted = sent.acquainted.iter().any(|pid| havers.contains(pid));
@@ -53,10 +54,10 @@ fn is_foreign(kernel: &KernelFacts, sent: &InFlight, havers: &[i32], made_ms: u6
     let is_kin = |one: &Lineage| havers.contains(&one.pid) || programs.contains(&one.program);
     let is_strange = |pid: i32| {
         let line = || std::iter::once(pid).filter_map(|pid| find(lineages, pid)).chain(ancestors(lineages, pid));
-        // Who began before the pipe was made has inherited it from nobody, and so have his children from him.
+        // A process older than the pipe inherited it from no process, and its children did not inherit it from it.
         let older = line().position(|one| one.began_ms.saturating_add(COARSE_MS) < made_ms);
         let is_own = |older: usize| line().take(older + 1).any(is_kin);
-        // What was left to init may descend from anybody.
+        // A process that init adopted may descend from any other.
         let is_adopted = |older: usize| older > 0 && line().nth(older).is_none_or(|one| one.pid <= 1);
         !is_ancestor(pid) && older.is_some_and(|older| !is_own(older) && !is_adopted(older))
     };
@@ -96,15 +97,15 @@ mod tests {
         }
     }
 
-    fn is_hope(facts: &KernelFacts) -> bool {
+    fn is_wake_source(facts: &KernelFacts) -> bool {
         let judged = judge(facts, &["pipe:[7]"], &[20]);
-        assert_eq!(judged.hopes.len() + judged.ruled_out.len(), 1);
-        !judged.hopes.is_empty()
+        assert_eq!(judged.wake_sources.len() + judged.ruled_out.len(), 1);
+        !judged.wake_sources.is_empty()
     }
 
     #[test]
     fn a_bystander_is_no_hope() {
-        assert!(!is_hope(&facts()));
+        assert!(!is_wake_source(&facts()));
     }
 
     #[test]
@@ -115,7 +116,7 @@ mod tests {
             |facts| facts.in_flight[0].ends.push(10),
             // They had a socket in common.
             |facts| facts.in_flight[0].acquainted.push(20),
-            // Nobody has the other end.
+            // No process has the other end.
             |facts| facts.in_flight[0].ends.clear(),
             // A child of the waiter, or what init was given, from after the pipe was made.
             |facts| facts.lineages[4].parent = 20,
@@ -131,7 +132,7 @@ mod tests {
         for (at, change) in changes.into_iter().enumerate() {
             let mut facts = facts();
             change(&mut facts);
-            assert!(is_hope(&facts), "change {at}");
+            assert!(is_wake_source(&facts), "change {at}");
         }
     }
 
@@ -140,6 +141,6 @@ mod tests {
         let mut facts = facts();
         (facts.lineages[1].parent, facts.lineages[1].began_ms) = (31, 9_000);
         (facts.lineages[0].parent, facts.made[0].at_ms) = (31, 0);
-        assert!(is_hope(&facts));
+        assert!(is_wake_source(&facts));
     }
 }

@@ -1,8 +1,8 @@
 //! System V message queues: who used one last.
 //!
-//! In: a msgsnd or msgrcv call, and what the kernel says of the queue. Out: the queue, and as candidates the process that sent to
-//! it last, for who wants to receive, or received last, for who wants to send. Any process that may use the queue may do so
-//! next: nothing more is said.
+//! In: a msgsnd or msgrcv call, and the kernel's facts about the queue. Out: the queue, and candidates. For a receiver
+//! the candidate is the process that sent last, for a sender the one that received last. Any process that may use the
+//! queue may be next, so there is no stronger result.
 
 use super::{HolderRule, raw};
 use crate::image::Addr;
@@ -12,7 +12,7 @@ use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
 use crate::waits::label::{Label, Wanted};
-use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -55,5 +55,5 @@ pub(super) fn users(blocked: &Blocked<'_>, wait: &ThreadWait, id: i32, receives:
     let Some(position) = user.filter(|position| *position != wait.process) else { return };
     let evidence = vec![format!("process {pid} {verb} the queue last")];
     let hold = exact_hold(&wait.blocked_on.resource.key, Party::Process(position), None, evidence);
-    out.holds.push(Hold { certainty: Certainty::Candidate, is_end: true, ..hold });
+    out.holds.push(Hold { strength: Strength::Candidate, ..hold });
 }

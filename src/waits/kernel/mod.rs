@@ -10,22 +10,22 @@ mod peers;
 mod polled;
 mod sysv_semaphores;
 
-use crate::arch::system_calls::{self as calls, Child, Role, Waits};
+use crate::arch::system_calls::{self as calls, Child, Flags, Role, Waits};
 use crate::image::descriptors::{Asked, Want, asked};
-use crate::image::{Addr, Fault, Gap, MemoryExt, Syscall, TaskState};
+use crate::image::{Addr, Fault, Gap, MemoryExt, ProcessImage, Syscall, TaskState};
 use crate::waits::blocked_call::{Call, Futex, futex, shaped_as_futex};
 use crate::waits::blocked_on::{AlsoWaited, BlockedOn, Ownership, ThreadWait};
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::{key, label};
-use crate::waits::kinds::{self, Kind};
+use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Needs, Party, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use peers::OtherEnd;
 
-/// Who ends a wait that this family decoded.
+/// The rule that finds the process which can end a wait of this family.
 #[derive(Debug, Clone, Copy)]
 enum HolderRule {
     /// The processes with the other end of a descriptor.
@@ -34,13 +34,14 @@ enum HolderRule {
     ProcessEnd(i32),
     /// The waiter's child with this id, in the waiter's PID namespace, until it ends.
     ChildEnd(i32),
-    /// Whoever used this System V message queue last, as a sender if the waiter receives.
+    /// The last user of this System V message queue, as a sender if the waiter receives.
     LastUse(i32, bool),
-    /// Whoever has the lock on the file of this descriptor.
+    /// The holder of the lock on the file of this descriptor.
     FileLock(i32),
-    /// Whoever has a lock of these kinds on the file that the process at this position has under this descriptor, in the way.
+    /// The holder of a conflicting lock of these kinds, on the file that the process at this position has under this
+    /// descriptor.
     PolledLock(usize, i32, &'static [&'static str]),
-    /// Whoever changed this semaphore of a System V set last, if the waiter wants to take units of it.
+    /// The process that last changed this semaphore of a System V set, if the waiter wants to take units of it.
     LastChange {
         /// The set.
         set: i32,
@@ -87,13 +88,16 @@ impl Family for Kernel {
         let row = call.row(process.architecture());
         match futex(row, &call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
-            // What may be a futex is handed on: its address may say more to a higher family.
+            // A possible futex goes on to the higher families: they may recognise its address.
             None if row == Some(&calls::RESTART_SYSCALL) => {
                 let futex = shaped_as_futex(&call.arguments, process.memory());
                 Some(BlockedOn { futex, ..plain(process, thread, call) })
             }
             None => {
                 let plain = plain(process, thread, call);
+                if thread.image.state == TaskState::Stopped && may_have_come(&plain) {
+                    return None;
+                }
                 Some(polled::decode(process, thread, &plain).unwrap_or(plain))
             }
         }
@@ -184,6 +188,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
     let row = call.row(process.architecture());
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
+    let waits = if makes_without_waiting(process, call, waits) { Waits::Other } else { waits };
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
@@ -203,7 +208,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
             (kind, Scope::System(format!("descriptor:{position}:{fd}")), told(&what))
         }
         Waits::Several(_) => (kinds::EVENTS, own("events"), told("events")),
-        Waits::Child(named) => child(process, call, named, told),
+        Waits::Child(named) => child(process, thread, call, named, told),
         Waits::Semaphores => {
             let set = a0 as i32;
             (
@@ -216,8 +221,8 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
             (kinds::SYSTEM_CALL, own("call"), name.as_str().into())
         }
     };
-    // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
-    // one is restarted so all the same, and its arguments say it.
+    // A restarted call whose own number is lost has a time-out: otherwise it would not need restart_syscall. poll
+    // without one uses it nevertheless, and its arguments show that.
     let timed = row.and_then(|row| row.timeout.is_set(&call.arguments)).unwrap_or(call.restarted);
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
     let (mut first, also, needs) = match on_descriptors(process, call) {
@@ -230,7 +235,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
             let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
             let resource = Resource { key, process: position, label, state: Vec::new(), role: None };
             let child = match waits {
-                Waits::Child(named) => named_child(call, named),
+                Waits::Child(named) => named_child(process, thread, call, named),
                 _ => None,
             };
             let ownership = child.map_or(Ownership::Unknown, |pid| Ownership::private(HolderRule::ChildEnd(pid)));
@@ -265,6 +270,17 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
     }
 }
 
+/// Whether the event that a stopped thread was waiting for may have happened by now. A signal keeps the thread from
+/// going on; no other reason is known. Only sockets and eventfds show that they are empty.
+fn may_have_come(blocked_on: &BlockedOn) -> bool {
+    let is_empty = |resource: &Resource| {
+        let counts = resource.state.iter().filter(|(name, _)| ["unread", "count"].contains(name));
+        counts.clone().next().is_some() && counts.clone().all(|(_, count)| *count == 0)
+    };
+    let mut all = std::iter::once(&blocked_on.resource).chain(blocked_on.also.iter().map(|also| &also.resource));
+    all.any(|resource| resource.key.kind.topic == Topic::Data && !is_empty(resource))
+}
+
 /// "2 completions of io_uring, descriptor 3": io_uring_enter(descriptor, to submit, least to complete, ...).
 fn uring(call: &Call) -> String {
     let [descriptor, _, least, ..] = call.arguments;
@@ -272,8 +288,8 @@ fn uring(call: &Call) -> String {
     format!("{completions} of io_uring, descriptor {descriptor}")
 }
 
-/// What a call on descriptors or semaphores waits for, and whether one of several is enough: any of those at the other
-/// end of a pipe or socket may end the wait.
+/// The resources that a call on descriptors or semaphores waits for, and whether one of several is enough. Any process
+/// at the other end of a pipe or socket may end the wait.
 fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>, Needs)> {
     if let Some(semaphore) = sysv_semaphores::decode(process, call) {
         return Some((vec![semaphore], Needs::All));
@@ -281,14 +297,16 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
     if let Some(queue) = message_queues::decode(process, call) {
         return Some((vec![queue], Needs::Any));
     }
-    // Of a core nothing is known of descriptors.
+    // A core has no list of descriptors.
     let knows = !process.context.image.descriptors.is_empty();
     let all_of =
         |wants: &[Want]| -> Vec<AlsoWaited> { wants.iter().flat_map(|want| peers::decode(process, *want)).collect() };
     match asked(process.architecture(), &raw(call), process.memory()).filter(|_| knows)? {
         Asked::One(want) => Some((peers::decode(process, want), Needs::Any)),
         Asked::Several(wants) => Some((peers::or_a_signal(process, all_of(&wants)), Needs::Any)),
-        Asked::Set(number) => Some((peers::or_a_signal(process, all_of(peers::watched(process, number)?)), Needs::Any)),
+        Asked::Set(number) => {
+            Some((peers::or_a_signal(process, all_of(&peers::watched(process, number)?)), Needs::Any))
+        }
         Asked::Process(number) => {
             Some((peers::decode(process, Want { number, reads: true, writes: false }), Needs::All))
         }
@@ -302,7 +320,7 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
     }
 }
 
-/// Whether a call waits for whichever of several descriptors comes first.
+/// Whether a call waits for the first of several descriptors.
 fn waits_for_several(process: &Process<'_>, call: Call) -> bool {
     call.row(process.architecture()).is_some_and(|row| matches!(row.waits, Waits::Several(_)))
 }
@@ -315,20 +333,49 @@ fn raw(call: Call) -> Syscall {
 /// The child that a wait4 or waitid names, or any child.
 fn child(
     process: &Process<'_>,
+    thread: &ThreadView<'_>,
     call: Call,
     named: Child,
     told: impl Fn(&str) -> Label,
 ) -> (&'static Kind, Scope, Label) {
     let of = process.context.process;
-    match named_child(call, named) {
+    match named_child(process, thread, call, named) {
         Some(pid) => (kinds::PROCESS, Scope::Child(of, Some(pid)), told(&format!("child process {pid}"))),
         None => (kinds::PROCESS, Scope::Child(of, None), told("any child process")),
     }
 }
 
-/// The id of the child that a call waits for, where it names one.
-fn named_child(call: Call, named: Child) -> Option<i32> {
+/// Whether a call makes a process or a thread and returns without waiting for it.
+fn makes_without_waiting(process: &Process<'_>, call: Call, waits: Waits) -> bool {
+    /// `CLONE_VFORK` of linux/sched.h.
+    const WAITS_FOR_EXEC: u64 = 0x4000;
+    let Waits::Child(Child::Borrower(flags)) = waits else { return false };
+    let flags = match flags {
+        Flags::Vfork => return false,
+        Flags::Argument => call.arguments[0],
+        Flags::Structure => process.memory().u64(Addr(call.arguments[0])).unwrap_or_default(),
+    };
+    flags & WAITS_FOR_EXEC == 0
+}
+
+/// The child that runs in this process's memory, if there is one, or one that also goes on as this thread.
+fn borrower(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<i32> {
+    let all = &process.context.all.processes;
+    let mut borrowers = all.iter().filter(|one| one.shares_memory_of == Some(process.context.image.pid));
+    let as_thread = |one: &&ProcessImage| {
+        let descriptors = one.threads.iter().filter_map(|thread| thread.registers?.thread_descriptor());
+        thread.pthread.is_some_and(|own| descriptors.into_iter().any(|descriptor| descriptor == own))
+    };
+    match (borrowers.next(), borrowers.next()) {
+        (Some(only), None) => Some(only.ns_pid),
+        (first, second) => first.into_iter().chain(second).chain(borrowers).find(as_thread).map(|one| one.ns_pid),
+    }
+}
+
+/// The id of the child that a call waits for, where it is known which.
+fn named_child(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, named: Child) -> Option<i32> {
     let named = match (named, call.arguments) {
+        (Child::Borrower(_), _) => return borrower(process, thread),
         (Child::Id, [pid, ..]) => pid as i32,
         // P_PID = 1 (linux/wait.h).
         (Child::Kind, [1, pid, ..]) => pid as i32,

@@ -1,27 +1,29 @@
 //! Waits for pipes, sockets, eventfds and sets of them: who has the other end.
 //!
-//! In: a call on descriptors, and what the kernel tells of descriptors and sockets. Out: the resources, and their
-//! holders: processes, since a descriptor is a process's. That something has no other end but the waiter's own is said
-//! as [`Enclosed`]. It opens nothing and asks the kernel nothing.
+//! In: a call on descriptors, and the kernel's facts about descriptors and sockets. Out: the resources, and their
+//! holders: processes, since a descriptor is a process's. A pipe or socket whose only other end is the waiter's own
+//! becomes a [`KnownWakers`]. It opens nothing and makes no system call.
 
 use super::{HolderRule, in_flight};
 use crate::image::descriptors::{Detail, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many};
 use crate::image::{Addr, Descriptor, Gap, ProcessImage, TaskState};
-use crate::limits::image::MOST_WANTED;
+use crate::limits::image::{MOST_WANTED, NESTED_SETS};
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::{Label, Wanted};
-use crate::waits::model::{Certainty, Enclosed, Hope, Hoped, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{
+    Certainty, KnownWakers, Party, Resource, ResourceKey, Role, Scope, Strength, WakeSource, Waker,
+};
 use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
 
-/// What ends a wait for a descriptor.
+/// The process end that can finish a wait for a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OtherEnd {
     /// The waiter's descriptor.
     pub(super) number: i32,
-    /// Somebody who writes, or else somebody who reads.
+    /// It needs a writer, or else a reader.
     pub(super) needs_writer: bool,
 }
 
@@ -30,19 +32,31 @@ pub(super) fn descriptor<'p>(process: &Process<'p>, number: i32) -> Option<&'p D
     process.context.image.descriptors.iter().find(|descriptor| descriptor.number == number)
 }
 
-/// What an epoll set watches; `None` if that is not known, or too much to look at.
-pub(super) fn watched<'p>(process: &Process<'p>, number: i32) -> Option<&'p [Want]> {
-    match &descriptor(process, number)?.detail {
-        Detail::Set(wants) if wants.len() <= MOST_WANTED => Some(wants),
-        Detail::Set(_) => {
-            tell_of_many();
-            None
+/// The descriptors that an epoll set watches, and those of sets in it; `None` if they are unknown, or too many.
+pub(super) fn watched(process: &Process<'_>, number: i32) -> Option<Vec<Want>> {
+    let Detail::Set(_) = &descriptor(process, number)?.detail else { return None };
+    let (mut members, mut sets, mut ahead) = (Vec::new(), vec![number], vec![number]);
+    while let Some(set) = ahead.pop() {
+        let Some(Detail::Set(wants)) = descriptor(process, set).map(|descriptor| &descriptor.detail) else { continue };
+        for want in wants {
+            match descriptor(process, want.number).map(|descriptor| &descriptor.detail) {
+                Some(Detail::Set(_)) if sets.contains(&want.number) => {}
+                Some(Detail::Set(_)) if sets.len() < NESTED_SETS => {
+                    sets.push(want.number);
+                    ahead.push(want.number);
+                }
+                _ => members.push(*want),
+            }
         }
-        _ => None,
+        if members.len() > MOST_WANTED {
+            tell_of_many();
+            return None;
+        }
     }
+    Some(members)
 }
 
-/// What waiting for a descriptor means: for data, for room, or either.
+/// The event that a waiter for a descriptor needs: data, room, or either.
 pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<AlsoWaited> {
     let Some(descriptor) = descriptor(process, want.number) else { return vec![unknown(process, want, None)] };
     let is_known = descriptor.is_pipe
@@ -77,6 +91,7 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
     let (side, wanted) = if needs_writer { ("data", Wanted::Data) } else { ("room", Wanted::Room) };
     let mut state = Vec::new();
     let mut evidence = format!("its descriptor {} is {}", descriptor.number, descriptor.target);
+    let mut role = None;
     let (kind, scope, label) = match (&descriptor.detail, socket_inode(&descriptor.target)) {
         (Detail::Event { id, count }, _) => {
             state.push(("count", *count as i64));
@@ -87,10 +102,15 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
             let known = kernel.socket(inode);
             // Its addresses are its own: in general it is a connection by TCP.
             let name = name_of(process, descriptor);
+            let has_end = known.and_then(|socket| socket.peer).and_then(|peer| who_has(process, &socket_name(peer)));
             let label = match name.split_once(' ') {
-                Some(("TCP", addresses)) => Label::from("TCP").at(addresses),
+                Some(("TCP", addresses)) => {
+                    let peer = has_end.map(|who| format!(" ({who})")).unwrap_or_default();
+                    Label::from("TCP").at(format!("{addresses}{peer}"))
+                }
                 _ => Label::from(name),
             };
+            role = known.and_then(|socket| socket.remote).map(Role::Connection);
             if let Some(peer) = known.and_then(|socket| socket.peer) {
                 evidence += &format!(", whose other end is {}", socket_name(peer));
             }
@@ -114,11 +134,22 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
     };
     let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
     let end = OtherEnd { number: descriptor.number, needs_writer };
+    let role = backlog_of(process, descriptor).map(|_| Role::Unaccepted).or(role);
     AlsoWaited {
-        resource: Resource { key, process: process.context.process, label, state, role: None },
+        resource: Resource { key, process: process.context.process, label, state, role },
         evidence,
         ownership: Ownership::private(HolderRule::OtherEnd(end)),
     }
+}
+
+/// `nginx 18`: the process that has this end, the first of several.
+fn who_has(process: &Process<'_>, end: &str) -> Option<String> {
+    let all = process.context.all;
+    let captured = all.processes.iter().find(|other| other.descriptors.iter().any(|one| one.target == end));
+    let name = |other: &ProcessImage| other.exe.as_deref()?.file_name().map(|name| name.to_string_lossy().into_owned());
+    let outside =
+        || all.kernel.ends.iter().find(|one| one.target == end).map(|one| format!("{} {}", one.name, one.pid));
+    captured.and_then(|other| Some(format!("{} {}", name(other)?, other.pid))).or_else(outside)
 }
 
 /// A descriptor whose other end, if it has one, is not known.
@@ -154,7 +185,8 @@ fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -
     }
 }
 
-/// What a read of a special file waits for (fs/notify, fs/userfaultfd.c and io_uring: the names of their anonymous inodes).
+/// The event that a read of a special file waits for (fs/notify, fs/userfaultfd.c and io_uring: the names of their
+/// anonymous inodes).
 fn special(target: &str) -> Option<&'static str> {
     Some(match target.strip_prefix("anon_inode:")?.trim_matches(['[', ']']) {
         "inotify" => "a change of files that it watches by inotify",
@@ -167,7 +199,7 @@ fn special(target: &str) -> Option<&'static str> {
 
 /// Ends of something in one process.
 struct Ends {
-    /// Position of the process in the look.
+    /// Position of the process in the sample.
     process: usize,
     numbers: Vec<i32>,
     text: String,
@@ -183,7 +215,9 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, o
     let Some(target) = other_end(process, descriptor) else {
         return no_other_end(wait, descriptor, process, out);
     };
+    let backlog = backlog_of(process, descriptor);
     let verb = match (key.kind == kinds::SOCKET, end.needs_writer) {
+        _ if backlog.is_some() => "has yet to accept",
         (true, _) => "has the other end of",
         (_, true) => "can write to",
         _ => "can read from",
@@ -207,23 +241,47 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, o
     let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
     let mut unseen = unseen_ends(process, descriptor, holders.is_empty() && outside.is_empty());
     let sent = on_their_way(blocked, process, descriptor, &target);
-    unseen.extend(sent.hopes.into_iter().map(|what| (Hoped::Asked, what)));
-    out.hopes.extend(unseen.into_iter().map(|(by, what)| Hope { resource: key.clone(), waiter: None, by, what }));
+    unseen.extend(sent.wake_sources.into_iter().map(|what| (Waker::OnRequest, what)));
+    out.wake_sources.extend(unseen.into_iter().map(|(by, what)| WakeSource {
+        resource: key.clone(),
+        waiter: None,
+        by,
+        what,
+    }));
+    let is_own = outside.is_empty() && kernel.unread == 0 && holders.iter().all(|ends| ends.process == wait.process);
+    if is_own && is_event && !holders.is_empty() && !kernel_writes_to_events(process) {
+        let own = Waker::Party(Party::Process(wait.process));
+        let what = "a thread of the process itself could write to it".to_owned();
+        out.wake_sources.push(WakeSource { resource: key.clone(), waiter: None, by: own, what });
+        out.known_wakers.push(KnownWakers {
+            resource: key.clone(),
+            why: "only the waiting process has it, and none of its threads goes on to write to it".into(),
+            certainty: Certainty::Inferred,
+            ruled_out: sent.ruled_out,
+            whole_process: true,
+            is_reportable: true,
+        });
+        return;
+    }
     if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, wait, &holders) {
         // An eventfd is written to by the kernel too (asynchronous I/O, devices); a queue has a name by which others open it.
         if !is_event && key.kind != kinds::MESSAGE_QUEUE {
-            let own = Hoped::Party(Party::Process(wait.process));
+            let own = Waker::Party(Party::Process(wait.process));
             let what = "a thread of the process itself could".to_owned();
-            out.hopes.push(Hope { resource: key.clone(), waiter: None, by: own, what });
-            out.enclosed.push(Enclosed {
+            out.wake_sources.push(WakeSource { resource: key.clone(), waiter: None, by: own, what });
+            out.known_wakers.push(KnownWakers {
                 resource: key.clone(),
-                why: without_end(key.kind, end.needs_writer).into(),
+                why: match backlog {
+                    Some(_) => NEVER_ACCEPTED.into(),
+                    None => without_end(key.kind, end.needs_writer).into(),
+                },
                 // Whether a descriptor on its way can be the other end is concluded, not read.
                 certainty: if sent.ruled_out.is_empty() { Certainty::Exact } else { Certainty::Inferred },
                 ruled_out: sent.ruled_out.clone(),
-                // Who waits for a set of things waits for whatever the program may start: a cycle says more.
+                // A wait for a set of descriptors may be meant for any later event of the program: a cycle is better
+                // evidence.
                 whole_process: !is_plain(process, wait),
-                is_told: true,
+                is_reportable: true,
             });
         }
         return;
@@ -238,11 +296,10 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, o
     };
     for ends in holders {
         let mut hold = exact_hold(key, Party::Process(ends.process), None, vec![ends.text + &unseen]);
-        hold.is_end = true;
         out.ends.push(EndsOf { resource: key.clone(), process: ends.process, numbers: ends.numbers });
         if kernel.unread > 0 || is_event || key.kind == kinds::MESSAGE_QUEUE || !sent.ruled_out.is_empty() {
             // One that was not seen may have that end too, or open it by its name; and that one writes to an eventfd because he can is a guess.
-            hold.certainty = Certainty::Inferred;
+            hold.strength = Strength::Inferred;
         }
         out.holds.push(hold);
     }
@@ -252,6 +309,33 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, o
         let why = format!("{text}; capture these processes too (--tree, or more PIDs)");
         out.gaps.push(Gap::new(format!("the other end of {}", descriptor.target), why));
     }
+}
+
+/// Whether the kernel itself may write to an eventfd of the process: for asynchronous input and output, or for a device that it has
+/// open, other than memory, random numbers and terminals.
+fn kernel_writes_to_events(process: &Process<'_>) -> bool {
+    const SILENT: [&str; 8] =
+        ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts/"];
+    const SILENT_INODES: [&str; 5] = ["[eventfd]", "[eventpoll]", "[timerfd]", "[signalfd]", "[pidfd]"];
+    let image = process.context.image;
+    let has_requests = image.mappings.iter().any(|mapping| mapping.path.as_deref() == Some("/[aio]"));
+    let may_write = |descriptor: &Descriptor| match descriptor.target.strip_prefix("anon_inode:") {
+        Some(inode) => !SILENT_INODES.contains(&inode),
+        None => {
+            descriptor.target.starts_with("/dev/") && !SILENT.iter().any(|name| descriptor.target.starts_with(name))
+        }
+    };
+    has_requests || image.descriptors.iter().any(may_write)
+}
+
+/// Why nobody answers on a connection that the waiting process itself has yet to accept.
+const NEVER_ACCEPTED: &str = "the connection is in the backlog of a listening socket that only the waiting process has: \
+                              nobody else can accept it, and no answer can ever come";
+
+/// The listening socket in whose backlog a connection is. The processes that have it can accept the connection or, by
+/// closing the socket, end it.
+fn backlog_of(process: &Process<'_>, descriptor: &Descriptor) -> Option<u64> {
+    process.context.all.kernel.socket(socket_inode(&descriptor.target)?)?.unaccepted_by
 }
 
 /// Why a wait without another end never ends.
@@ -268,7 +352,7 @@ fn without_end(kind: &Kind, needs_writer: bool) -> &'static str {
     }
 }
 
-/// What people call the thing that a descriptor is an end of.
+/// The usual name of the object that a descriptor is an end of.
 fn name_of(process: &Process<'_>, descriptor: &Descriptor) -> String {
     match (&descriptor.detail, socket_inode(&descriptor.target)) {
         (Detail::Event { id, .. }, _) => format!("eventfd {id}"),
@@ -281,10 +365,13 @@ fn name_of(process: &Process<'_>, descriptor: &Descriptor) -> String {
     }
 }
 
-/// What the ends that matter are called.
+/// The names of the other ends.
 fn other_end(process: &Process<'_>, descriptor: &Descriptor) -> Option<String> {
     match socket_inode(&descriptor.target) {
-        Some(inode) => process.context.all.kernel.socket(inode)?.peer.map(socket_name),
+        Some(inode) => {
+            let socket = process.context.all.kernel.socket(inode)?;
+            socket.peer.or(socket.unaccepted_by).map(socket_name)
+        }
         None => Some(descriptor.end_name()),
     }
 }
@@ -295,13 +382,8 @@ fn no_other_end(wait: &ThreadWait, descriptor: &Descriptor, process: &Process<'_
     if known.is_some_and(|socket| socket.listens) {
         return;
     }
-    if let Some(listener) = known.and_then(|socket| socket.unaccepted_by) {
-        let why =
-            format!("nobody has accepted this connection yet: it is in the backlog of {}", owner(process, listener));
-        out.gaps.push(Gap::new(format!("the other end of {}", wait.blocked_on.resource.label), why));
-        return;
-    }
     let why = match known {
+        Some(socket) if socket.is_datagram => "it is a datagram socket without a peer: any process may send to it",
         Some(_) => "it is not on this machine, or in another network namespace; look at the process there too",
         None => {
             "the kernel tells nothing of this socket to lockscope: it is of another family, or of another namespace"
@@ -310,23 +392,7 @@ fn no_other_end(wait: &ThreadWait, descriptor: &Descriptor, process: &Process<'_
     out.gaps.push(Gap::new(format!("the other end of {}", wait.blocked_on.resource.label), why));
 }
 
-/// "descriptor 3 of this process": who has a socket that listens.
-fn owner(process: &Process<'_>, inode: u64) -> String {
-    let number = |of: &ProcessImage| {
-        let has = |descriptor: &&Descriptor| socket_inode(&descriptor.target) == Some(inode);
-        of.descriptors.iter().find(has).map(|descriptor| descriptor.number)
-    };
-    if let Some(number) = number(process.context.image) {
-        return format!("descriptor {number} of this process");
-    }
-    let mut others = process.context.all.processes.iter().filter_map(|other| Some((other.pid, number(other)?)));
-    match others.next() {
-        Some((pid, number)) => format!("descriptor {number} of process {pid}"),
-        None => format!("socket:[{inode}], which no captured process has"),
-    }
-}
-
-/// What the descriptors that are on their way through unix sockets mean for a wait.
+/// The effect on a wait of the descriptors in flight through unix sockets.
 fn on_their_way(
     blocked: &Blocked<'_>,
     process: &Process<'_>,
@@ -343,24 +409,24 @@ fn on_their_way(
     in_flight::judge(kernel, &names, &havers)
 }
 
-/// Ends that nobody is seen to have, but somebody may have or get.
-fn unseen_ends(process: &Process<'_>, descriptor: &Descriptor, nobody_has_it: bool) -> Vec<(Hoped, String)> {
+/// Ends that no process is seen to have, but some process may have or get.
+fn unseen_ends(process: &Process<'_>, descriptor: &Descriptor, nobody_has_it: bool) -> Vec<(Waker, String)> {
     let kernel = &process.context.all.kernel;
-    let mut hopes = Vec::new();
+    let mut wake_sources = Vec::new();
     if nobody_has_it {
         // Without any other end the kernel would have ended the call.
         let what = "its other end is somewhere that lockscope does not see, since the kernel still waits for it";
-        hopes.push((Hoped::Coming, what.to_owned()));
+        wake_sources.push((Waker::ByItself, what.to_owned()));
     }
     if descriptor.is_pipe && descriptor.target.starts_with('/') && !descriptor.target.ends_with(" (deleted)") {
         let what = format!("it has a name, {}, by which others can open it", descriptor.target);
-        hopes.push((Hoped::Asked, what));
+        wake_sources.push((Waker::OnRequest, what));
     }
     if kernel.sockets_passed_over {
         let what = "descriptors may be on their way through unix sockets that were not looked at, as there are so many";
-        hopes.push((Hoped::Asked, what.to_owned()));
+        wake_sources.push((Waker::OnRequest, what.to_owned()));
     }
-    hopes
+    wake_sources
 }
 
 /// Whether a thread waits in a call for one thing only.
@@ -368,22 +434,23 @@ fn is_plain(process: &Process<'_>, wait: &ThreadWait) -> bool {
     wait.blocked_on.one_of == 1 && wait.blocked_on.call.is_some_and(|call| !super::waits_for_several(process, call))
 }
 
-/// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing, or for the like:
-/// then it is the graph that says whether one of them goes on.
+/// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing, for the like, or for what
+/// threads of the process give: then it is the graph that says whether one of them goes on.
 fn only_waiters(blocked: &Blocked<'_>, wait: &ThreadWait, holders: &[Ends]) -> bool {
     let process = blocked.process(wait);
     let own = blocked.waits_of(wait.process);
-    let all_wait_for_ends = || {
+    let all_wait_for_each_other = || {
         (0..process.threads.len()).all(|position| {
             let is_like = |other: &ThreadWait| {
-                other.thread == position
-                    && other.blocked_on.resource.key.kind.topic == Topic::Data
-                    && is_plain(process, other)
+                let on = &other.blocked_on;
+                let is_inside = on.resource.key.is_given_inside() && !on.timed && !on.spinning && on.one_of == 1;
+                let is_end = on.resource.key.kind.topic == Topic::Data && is_plain(process, other);
+                other.thread == position && (is_inside || is_end)
             };
             process.threads[position].image.state == TaskState::Zombie || own.iter().any(is_like)
         })
     };
-    holders.iter().all(|ends| ends.process == wait.process) && (all_wait(blocked, wait) || all_wait_for_ends())
+    holders.iter().all(|ends| ends.process == wait.process) && (all_wait(blocked, wait) || all_wait_for_each_other())
 }
 
 /// Whether all threads of the waiter's process wait for this very thing.

@@ -1,8 +1,11 @@
-//! File locks that are asked for again and again: it sleeps in between, and no call of the kernel waits for the lock.
+//! File locks that a library polls: the thread sleeps between its attempts, and no call of the kernel waits for the
+//! lock.
 //!
-//! In: a thread that sleeps for a time, its frames, and the lines of /proc/locks. Out: a wait for the lock with a time-out, since how long
-//! it goes on asking is not read, and its holders. It is said only where the frames are those of a library that does so, or the code
-//! itself says so ([`polling`]), and one file alone of those that the process has open is locked in its way by somebody.
+//! In: a thread that sleeps for a time, its frames, and the lines of /proc/locks. Out: a wait for the lock, and its
+//! holders. The wait has a time-out, since the total time of polling is not read. There is a result only under these
+//! conditions:
+//! - The frames belong to a library that polls, or the code itself shows it ([`polling`]).
+//! - Exactly one file that the process has open has a conflicting lock.
 
 use super::file_locks::{add, resource};
 use super::{HolderRule, peers};
@@ -14,11 +17,11 @@ use crate::waits::observations::Observations;
 use crate::waits::polling::{self, Polled};
 use crate::waits::thread::{Process, ThreadView};
 
-/// A library that asks again and again.
+/// A library that polls.
 struct Library {
-    /// What stands in the file of its code: of a module of C its name, of Python the path.
+    /// Parts of the path of its code's file: the name of a C module, or the directory of Python code.
     places: &'static [&'static str],
-    /// What a person calls that wait.
+    /// Evidence for the wait, for people.
     what: &'static str,
     /// The kinds of locks that it takes, as /proc/locks has them.
     kinds: &'static [&'static str],
@@ -35,10 +38,10 @@ const LIBRARIES: &[Library] = &[
     Library { places: &["/portalocker/"], what: "portalocker asks again for the lock", kinds: &["FLOCK", "POSIX"] },
     Library { places: &["/fasteners/"], what: "fasteners asks again for the lock", kinds: &["POSIX"] },
 ];
-/// Frames of the C library and the interpreter between the call that sleeps and who asks for it.
+/// Frames of the C library and the interpreter between the call that sleeps and the code that requests the lock.
 const INNERMOST: usize = 8;
 
-/// The lock that a thread which sleeps for a time will ask for again.
+/// The lock that a thread which sleeps for a time will request again.
 pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -> Option<BlockedOn> {
     let call = below.call?;
     if !call.row(process.architecture())?.lets_time_pass(&call.arguments) {
@@ -49,7 +52,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: &Blo
     let (what, kinds, files) = match library(thread) {
         Some(library) => (library.what.to_owned(), library.kinds, in_the_way_of(process, own, library.kinds)),
         None => {
-            // Whether somebody has such a lock is cheaper to find out than what the code does.
+            // Finding a holder of the lock is cheaper than finding out what the code does.
             let is_any = |kinds: &[&str]| (0..images.len()).any(|at| !in_the_way_of(process, at, kinds).is_empty());
             let Polled { what, kinds, paths } =
                 is_any(&["FLOCK", "POSIX"]).then(|| polling::polled(process, thread)).flatten()?;
@@ -78,7 +81,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: &Blo
     Some(BlockedOn { timed: true, ..refined.owned(Ownership::private(rule)) })
 }
 
-/// The library on the innermost end of a stack that asks again and again.
+/// The polling library on the innermost end of a stack.
 fn library(thread: &ThreadView<'_>) -> Option<&'static Library> {
     let frames = thread.frames();
     frames.iter().take(INNERMOST).find_map(|frame| {
@@ -91,7 +94,7 @@ fn library(thread: &ThreadView<'_>) -> Option<&'static Library> {
     })
 }
 
-/// Whether a program that calls a file `path` means `target`, which may stand in another folder for a path that tells none.
+/// Whether a program that calls a file `path` means `target`, which may stand in another folder for a path without one.
 fn is_called(target: &str, path: &str) -> bool {
     target == path || !path.starts_with('/') && target.strip_suffix(path).is_some_and(|folder| folder.ends_with('/'))
 }
@@ -114,7 +117,7 @@ fn in_the_way_of<'p>(process: &Process<'p>, of: usize, kinds: &[&str]) -> Vec<Lo
             open.push(Locked { process: of, descriptor, locks });
         }
     }
-    // Of the files of a database that has a log one is locked by whoever reads, another by who writes.
+    // A database with a log has several files: readers lock one, writers another.
     let writes = |locks: &[&FileLock]| locks.iter().any(|lock| lock.write);
     if open.iter().any(|known| writes(&known.locks)) {
         open.retain(|known| writes(&known.locks));
@@ -150,7 +153,7 @@ pub(super) fn holders(
     let Some(descriptor) = blocked.processes().get(of).and_then(|of| peers::descriptor(of, number)) else { return };
     let granted = in_the_way(process, descriptor, kinds);
     if granted.iter().all(|lock| lock.pid == process.context.image.pid) {
-        // The kernel keeps it for the whole process, and which of its threads will give it back is not told.
+        // The kernel keeps it for the whole process, and does not show which of its threads will give it back.
         let why = "another part of the process itself has it, as another connection to the database";
         return out.gaps.push(Gap::new(format!("holder of {}", wait.blocked_on.resource.label), why));
     }

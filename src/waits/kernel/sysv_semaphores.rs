@@ -10,7 +10,7 @@ use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -77,9 +77,9 @@ pub(super) fn holders(
         let why = format!("process {} changed it last, which was not captured or has ended", semaphore.last);
         return out.gaps.push(Gap::new(format!("holder of {label}"), why));
     };
-    // Who takes units again and again (a consumer) has none of them while it waits for the next.
+    // A consumer takes units repeatedly, and has none while it waits for the next.
     let waits_itself = blocked.waits().iter().any(|wait| wait.process == last && wait.blocked_on.resource.key == *key);
-    let certainty = if waits_itself { Certainty::Candidate } else { Certainty::Inferred };
+    let strength = if waits_itself { Strength::Candidate } else { Strength::Inferred };
     let holder = Party::Process(blocked.processes()[last].context.process);
-    out.holds.push(Hold { certainty, ..exact_hold(key, holder, None, evidence) });
+    out.holds.push(Hold { strength, ..exact_hold(key, holder, None, evidence) });
 }

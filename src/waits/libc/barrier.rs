@@ -1,8 +1,8 @@
 //! Barriers, of the C library, OpenMP and C++: who can still come.
 //!
-//! In: a wait at a barrier, all threads and what they wait for. Out: that its missing parties can never come, where no
-//! thread is left that could; else the threads that could as those who hold it up. The barrier records
-//! nobody: which of them are meant is an inference.
+//! In: a wait at a barrier, all threads and their waits. Out: that its missing participants can never come, where no
+//! thread is left that could. Otherwise, the threads that could, as those that hold it up. The barrier records no
+//! thread: the participants are an inference.
 
 use crate::limits::libc::MOST_PARTIES;
 use crate::waits::kinds;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use crate::image::{MemoryExt, TaskState};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Enclosed, Hold, Needs, Party, Scope};
+use crate::waits::model::{Certainty, Hold, KnownWakers, Needs, Party, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -23,7 +23,7 @@ const COUNT: u64 = 8;
 pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, out: &mut Observations) {
     let process = blocked.process(wait);
     let key = &wait.blocked_on.resource.key;
-    // Of one in shared memory, who else may come is not known.
+    // For a barrier in shared memory, the other participants are unknown.
     let (Scope::Process(_), false) = (&key.scope, key.address.is_null()) else { return };
     let counted = is_glibc.then(|| counted(process, wait)).flatten();
     let parties = (0..process.threads.len()).filter(|position| {
@@ -31,7 +31,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, 
     });
     let behind = behind(blocked, wait);
     let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
-    // Whoever is left may start further threads, so that only nobody is too few for certain.
+    // Any remaining thread may start further threads. So only no remaining thread at all is certainly too few.
     if let (true, Some(Counted { arrived, count })) = (others.is_empty(), counted) {
         let joining = match behind.len() {
             0 => String::new(),
@@ -39,13 +39,13 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, 
             several => format!("; the {several} other threads join those that wait here"),
         };
         let why = format!("{arrived} of {count} parties came, and no thread is left that could still come{joining}");
-        out.enclosed.push(Enclosed {
+        out.known_wakers.push(KnownWakers {
             resource: key.clone(),
             why,
             certainty: Certainty::Exact,
             ruled_out: Vec::new(),
             whole_process: false,
-            is_told: true,
+            is_reportable: true,
         });
         return;
     }
@@ -62,18 +62,18 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, 
         };
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, None, evidence);
-        out.holds.push(Hold { certainty: Certainty::Inferred, ..hold });
+        out.holds.push(Hold { strength: Strength::Inferred, ..hold });
     }
 }
 
-/// What a barrier counts.
+/// The counters of a barrier.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     arrived: u32,
     count: u32,
 }
 
-/// What glibc's barrier says; those of musl, OpenMP and C++ have other words.
+/// The counters of glibc's barrier; those of musl, OpenMP and C++ have other words.
 fn counted(process: &Process<'_>, wait: &ThreadWait) -> Option<Counted> {
     let base = wait.blocked_on.resource.key.address;
     wait.blocked_on.futex.filter(|futex| futex.word == base + ROUND)?;

@@ -1,8 +1,8 @@
 //! Objects whose words alone say too little, known by the function that waits: once, barrier, static initialisers,
 //! and the waits that C++ and Rust bring along.
 //!
-//! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and
-//! [`super::once`] and [`super::barrier`] look for it.
+//! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and [`super::once`]
+//! and [`super::barrier`] find it.
 
 use super::layout::rust_rwlock;
 use super::lock_calls::{GUARD, OPENMP, OPENMP_NAMELESS};
@@ -14,7 +14,7 @@ use crate::symbols::base_symbol;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds::{self, Kind};
-use crate::waits::model::Role;
+use crate::waits::model::{Completion, Role};
 use crate::waits::thread::{ByNames, ThreadView};
 
 /// A function that waits, and what for.
@@ -32,30 +32,31 @@ pub(super) struct Row {
 /// How the holder of an object is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
-    /// Nobody holds it: it is signalled or posted.
+    /// No thread holds it: it is signalled or posted.
     Nobody,
-    /// Who is between the calls for a static variable's guard.
+    /// The thread between the calls for a static variable's guard.
     Guard,
-    /// Who is between the calls for an OpenMP lock or critical section.
+    /// The thread between the calls for an OpenMP lock or critical section.
     OpenMp,
     /// The same of the critical section without a name.
     OpenMpNameless,
-    /// Who runs the initialiser.
+    /// The thread that runs the initialiser.
     Once,
-    /// Who has yet to come.
+    /// The threads that have yet to come.
     Barrier,
-    /// Who has its address: a guard is a pointer to its lock, and whoever has it on the stack may hold the lock.
+    /// A thread that has its address. A guard is a pointer to its lock, so any thread with the pointer on its stack may
+    /// hold the lock.
     ByReference,
     /// The same of a lock whose address stands beside the word.
     Parked(ParkingLot),
-    /// The same of Rust's RwLock, which is asked for to read,
+    /// The same for Rust's RwLock, requested to read,
     RustReaders,
     /// or to write.
     RustWriters,
 }
 
 impl Holder {
-    /// What a waiter asks for.
+    /// The mode that a waiter requests.
     fn mode(self) -> Option<&'static str> {
         match self {
             Holder::RustReaders => Some("read"),
@@ -168,7 +169,7 @@ const RUST_ENTRY_POINTS: &[&str] = &[
     "lock_api::",
     "<lock_api::",
 ];
-/// What GCC puts before the name of a critical section.
+/// The prefix that GCC adds to the name of a critical section.
 const CRITICAL: &str = ".gomp_critical_user_";
 const ATOMIC: &str = "word of a std::atomic";
 /// The futex word, and of an RwLock the word for writers.
@@ -198,6 +199,10 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     }
     let mut resource = case.resource(row.kind, noun, base, state);
     let label = &mut resource.label;
+    // The word is the library's own, which several of these objects share.
+    if row.offsets == [None; 2] {
+        (label.name, label.offset) = (None, 0);
+    }
     label.name = label.name.take().map(|name| name.strip_prefix(CRITICAL).map(str::to_owned).unwrap_or(name));
     let is_it = match lock {
         Some((noun, lock)) => format!("its parker at {word} is queued for the {noun} at {lock}"),
@@ -218,12 +223,26 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         Holder::RustReaders | Holder::RustWriters | Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
     });
     let mut decoded = BlockedOn { mode: row.holder.mode(), ..decoded };
+    if let Some(completion) = in_a_channel(case) {
+        let label = &mut decoded.resource.label;
+        label.noun =
+            if completion == Completion::Put { "a message of a channel" } else { "room in a channel" }.to_owned();
+        decoded.resource.role = Some(Role::Completed(completion));
+    }
     if is_test_runner(case) {
         decoded.timed = false;
         decoded.resource.role = Some(Role::IdleWork);
         decoded.evidence.push("libtest's own thread: after its time-out it names slow tests and waits again".into());
     }
     Some(decoded)
+}
+
+/// The act that ends a wait inside a channel of Rust's standard library or of crossbeam.
+fn in_a_channel(case: &Case<'_, '_>) -> Option<Completion> {
+    const CHANNELS: &[&str] = &["std::sync::mpsc::", "std::sync::mpmc::", "crossbeam_channel::"];
+    let mut names = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name);
+    let inside = names.find(|name| CHANNELS.iter().any(|channel| name.contains(channel)))?;
+    Some(if inside.contains("::send") { Completion::Get } else { Completion::Put })
 }
 
 /// Whether this is the thread of Rust's libtest that waits for tests to end. It takes nothing from them, gives them nothing, and

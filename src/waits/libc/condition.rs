@@ -1,7 +1,7 @@
-//! `pthread_cond_t`: a thread waits to be signalled. Nobody holds a condition.
+//! `pthread_cond_t`: a thread waits to be signalled. A condition has no holder.
 //!
-//! In: a [`Case`]. Out: the condition's base and its mutex. The futex word's offset differs by version; the
-//! clean-up buffer {.., cond, mutex, ..} on the waiter's stack tells the base in every one (libc.md section 0.4).
+//! In: a [`Case`]. Out: the condition's base and its mutex. The futex word's offset differs by version. The clean-up
+//! buffer {.., cond, mutex, ..} on the waiter's stack has the base in every one (libc.md section 0.4).
 
 use super::Case;
 use super::layout::{condition as layout, mutex};

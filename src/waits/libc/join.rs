@@ -8,9 +8,10 @@ use super::layout;
 use crate::image::Addr;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::identity::private_scope;
 use crate::waits::kinds;
 use crate::waits::label::Label;
-use crate::waits::model::{Resource, ResourceKey, Scope};
+use crate::waits::model::{Resource, ResourceKey};
 
 /// Calls that join.
 pub(super) const ENTRY_POINTS: &[&str] =
@@ -51,7 +52,7 @@ pub(super) fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str
     let tid = target.image.tid;
     let process = case.process.context.process;
     let resource = Resource {
-        key: ResourceKey { kind: kinds::THREAD, scope: Scope::Process(process), address: pd },
+        key: ResourceKey { kind: kinds::THREAD, scope: private_scope(case.process), address: pd },
         process,
         label: Label::from("thread").named(Some(target.name())).with_detail(Some(tid.to_string())),
         state: vec![("tid", i64::from(tid))],

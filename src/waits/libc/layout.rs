@@ -1,6 +1,6 @@
 //! Offsets inside the objects of glibc (2.27 to 2.43) and musl (1.2.3).
 //!
-//! The same on all 64-bit machines where nothing else is said; `pthread_mutex_t` is longer on some
+//! The same on all 64-bit machines unless noted; `pthread_mutex_t` is longer on some
 //! ([`glibc_mutex_size`](crate::arch::Architecture::glibc_mutex_size)).
 //!
 //! Sources: libc.md sections 1, 3 and 5, measured on glibc 2.27, 2.31, 2.36, 2.41, 2.43 and musl 1.2.3, and checked by
@@ -15,7 +15,7 @@ pub(super) const JOINSTATE_BEHIND_TID: std::ops::Range<u64> = 0x330..0x430;
 pub(super) const TID_MASK: u32 = 0x3fff_ffff;
 /// The owner died (FUTEX_OWNER_DIED).
 pub(super) const OWNER_DIED: u32 = 0x4000_0000;
-/// Somebody waits (FUTEX_WAITERS).
+/// A thread waits (FUTEX_WAITERS).
 pub(super) const WAITERS: u32 = 0x8000_0000;
 
 /// `pthread_mutex_t`.
@@ -64,7 +64,7 @@ pub(super) mod rwlock {
     pub(crate) const READERS_SHIFT: u32 = 3;
 }
 
-/// `pthread_cond_t`, two layouts that the offset of the futex word tells apart.
+/// `pthread_cond_t`, two layouts that the offset of the futex word distinguishes.
 pub(super) mod condition {
     /// Offsets of `__g_signals[2]` and of `__wrefs`, with the versions that have them.
     pub(crate) const LAYOUTS: [([u64; 2], u64, &str); 2] =

@@ -35,18 +35,18 @@ struct Call {
 const CALLS: &[Call] = &[
     Call { names: &["kmpc_critical"], noun: "critical section", lock: 2, calls: &LLVM_CRITICAL },
     Call { names: &["kmpc_set_lock", "kmpc_set_nest_lock"], noun: "OpenMP lock", lock: 2, calls: &OPENMP },
-    // What GCC calls, where this runtime stands for its own.
+    // The functions that GCC's code calls, where this runtime replaces GCC's own.
     Call { names: &["GOMP_critical_name_start"], noun: "critical section", lock: 0, calls: &OPENMP },
     Call { names: &["omp_set_lock", "omp_set_nest_lock"], noun: "OpenMP lock", lock: 0, calls: &OPENMP },
 ];
-/// What clang puts around the name of a critical section, of the language or the platform.
+/// The text that clang puts around the name of a critical section, of the language or the platform.
 const PREFIX: &str = ".gomp_critical_user_";
 const SUFFIXES: &[&str] = &[".AS0.var", "AS0.var", ".var", "var"];
 
 /// Where a team waits for its members: at a barrier, and at the end of a parallel region.
 const BARRIERS: &[&str] = &["kmpc_barrier", "kmpc_cancel_barrier", "kmpc_fork_call", "GOMP_barrier", "GOMP_parallel"];
 
-/// A thread that runs in a call for a lock: it asks again and again.
+/// A thread that runs in a call for a lock: it polls.
 pub(super) fn lock(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<BlockedOn> {
     thread.image.registers?;
     let (at, name, call) = entry(thread, |name| CALLS.iter().find(|call| is_of(name, call.names)))?;
@@ -105,8 +105,8 @@ fn is_runtime(frame: &Frame) -> bool {
     frame.module.as_deref().is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime)))
 }
 
-/// The innermost frame of the runtime with a name that is asked for, that name, and what it is; further in are only the runtime
-/// and the C library: whoever waits at a barrier may run a task meanwhile, which is the program's.
+/// The innermost frame of the runtime with a matching name, that name, and its meaning. Further in are only the runtime
+/// and the C library: a thread that waits at a barrier may meanwhile run a task of the program.
 fn entry<Found>(thread: &ThreadView<'_>, find: impl Fn(&str) -> Option<Found>) -> Option<(usize, String, Found)> {
     let is_inside = |frame: &&Frame| is_runtime(frame) || frame.module.as_deref().is_some_and(is_c_library);
     let frames = thread.thread?.frames.iter().take(CALL_FRAMES).take_while(is_inside);

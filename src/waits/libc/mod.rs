@@ -34,19 +34,19 @@ use crate::waits::model::Resource;
 use crate::waits::observations::Observations;
 use crate::waits::thread::{ByNames, Process, ThreadView};
 
-/// Who has what this family decoded, where no shared rule finds it.
+/// The rule that finds the holder of a resource of this family, where no shared rule does.
 #[derive(Debug, Clone, Copy)]
 enum HolderRule {
-    /// Whoever has yet to come to the barrier.
+    /// The threads that have yet to come to the barrier.
     Barrier {
         /// It is one of glibc, which counts.
         is_glibc: bool,
     },
-    /// Whoever runs the initialiser of the once control here.
+    /// The thread that runs the initialiser of the once control here.
     Once(Addr),
-    /// Whoever is inside the allocator.
+    /// The thread inside the allocator.
     Arena,
-    /// Whoever called the waiter's own function with the word here before.
+    /// The thread that called the waiter's own function with the word here before.
     OwnLock(Addr),
     /// The writer that is in front of a reader in the queue of the rwlock here.
     QueuedWriter(Addr),
@@ -83,7 +83,7 @@ fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(Libc::default())
 }
 
-/// What a decoder works on.
+/// The input of a decoder.
 #[derive(Debug, Clone, Copy)]
 struct Case<'a, 'b> {
     /// The process.
@@ -94,7 +94,7 @@ struct Case<'a, 'b> {
     below: &'a BlockedOn,
     /// Its futex.
     futex: Futex,
-    /// What the names of its frames say.
+    /// The object that the names of its frames show.
     by_name: Option<by_function::Found<'a>>,
 }
 
@@ -108,7 +108,7 @@ impl Case<'_, '_> {
     fn resource(&self, kind: &'static Kind, noun: &str, base: Addr, mut state: Vec<(&'static str, i64)>) -> Resource {
         let key = key(self.process, kind, base);
         if key.address.is_null() {
-            // In shared memory the address is no part of the identity, but people look for it.
+            // In shared memory the address is no part of the identity, but users search for it.
             state.push(("address", base.0 as i64));
         }
         Resource {

@@ -1,7 +1,7 @@
 //! The same objects in musl (1.2.3): other words, and no owner in an ordinary mutex.
 //!
-//! In: a [`Case`]. Out: as for glibc. Its semaphore and its write-held rwlock have equal words; only a name tells
-//! them apart, and without one the futex stays a futex.
+//! In: a [`Case`]. Out: as for glibc. Its semaphore and its write-held rwlock have equal words. Only a name
+//! distinguishes them, and without one the futex stays a futex.
 
 use super::Case;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS};

@@ -119,8 +119,8 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
         if !shaped {
             return None;
         }
-        // Stack words of all sorts are tried: every field has to be one of such a mutex (libc.md, values of `__lock`
-        // and friends), or the semaphore that CPython 3.13 keeps on the stack passes for one now and then (seen).
+        // The decoder tries stack words of all sorts. So every field must fit a mutex (libc.md, values of `__lock` and
+        // friends). Otherwise the semaphore that CPython 3.13 keeps on the stack passes for one now and then (seen).
         let (count, owner, users) =
             (case.word(base, layout::COUNT)?, case.word(base, layout::OWNER)?, case.word(base, layout::USERS)?);
         let shaped = (1..=MOST_USERS).contains(&count)
@@ -141,8 +141,8 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
     from_word(case, base, "the kernel refused the lock and glibc sleeps for ever on a word of its own")
 }
 
-/// What registers of the C library's own frame have that its caller has not put there, where the frame or the call that led to it
-/// has a name.
+/// The register values of the C library's own frame that its caller did not put there. There are some only where the
+/// frame, or the call that led to it, has a name.
 fn of_the_call(case: &Case<'_, '_>) -> Vec<u64> {
     let is_lock = |name: &str| base_symbol(name).starts_with(LOCK);
     let by_name = || case.thread.names(PARKED_FRAMES).filter(|(_, name)| is_lock(name)).last().map(|(frame, _)| frame);
@@ -215,8 +215,8 @@ pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
     Some(unowned_word(case, base))
 }
 
-/// Whether the C library itself made the call. Other runtimes have locks of one word with the value 2 for "somebody
-/// waits" as well, beside which there is anything: they call through `syscall`, or from code of their own.
+/// Whether the C library itself made the call. Other runtimes also have locks of one word with the value 2 for waiters,
+/// with arbitrary data beside it. They call through `syscall`, or from code of their own.
 fn by_libc(case: &Case<'_, '_>) -> bool {
     let Some(frame) = case.thread.thread.and_then(|thread| thread.native.frames.first()) else { return true };
     if case.thread.inside(1, &["syscall"]) {
@@ -294,7 +294,7 @@ fn unowned_word(case: &Case<'_, '_>, base: Addr) -> BlockedOn {
     } else if by_libc(case) {
         (kinds::FUTEX, "lock inside the C library")
     } else {
-        // 2 is by custom "locked, and somebody waits" (U. Drepper, Futexes Are Tricky).
+        // 2 is by custom "locked, with waiters" (U. Drepper, Futexes Are Tricky).
         (kinds::FUTEX, "lock made of a futex")
     };
     let resource = case.resource(kind, noun, base, vec![("lock", 2)]);

@@ -1,4 +1,4 @@
-//! Holders of what only its user's frames tell: once controls, locks of malloc.
+//! Holders of objects that only their users' frames show: once controls, locks of malloc.
 //!
 //! In: a wait for such an object and all threads. Out: holds that are inferred, with the frame as evidence: the one
 //! thread inside the initialiser, the one thread inside the allocator; or, where no thread of the process can be the
@@ -10,7 +10,7 @@ use crate::limits::libc::{INSIDE_FRAMES, ONCE_FRAMES};
 use crate::symbols::base_symbol;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
-use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
+use crate::waits::model::{Hold, Party, ResourceKey, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::references::Reference;
 use crate::waits::thread::{Process, ThreadView};
@@ -67,7 +67,7 @@ pub(super) fn allocators(blocked: &Blocked<'_>, wait: &ThreadWait, out: &mut Obs
     out.holds.extend(holders);
 }
 
-/// Some threads are too deep to tell whether they are inside.
+/// Note that some threads are too deep to show whether they are inside.
 fn tell_deep_threads(process: &Process<'_>, what: &str) {
     if process.threads.iter().any(|thread| thread.names(usize::MAX).any(|(native, _)| native >= INSIDE_FRAMES)) {
         limits::met(INSIDE_FRAMES, what, "frames of a thread");
@@ -83,11 +83,11 @@ fn holds<'p>(
     let hold = |(thread, (native, evidence)): (&ThreadView<'_>, (usize, String))| {
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, None, vec![evidence]);
-        Hold { frame: thread.merged(native), certainty: Certainty::Inferred, ..hold }
+        Hold { frame: thread.merged(native), strength: Strength::Inferred, ..hold }
     };
     let mut holds: Vec<Hold> = inside.map(hold).collect();
     if holds.len() > 1 {
-        holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
+        holds.iter_mut().for_each(|hold| hold.strength = Strength::Candidate);
     }
     holds
 }
@@ -103,8 +103,8 @@ fn depth_in_once(name: &str) -> Option<usize> {
     PLAIN.iter().position(|known| *known == plain).or_else(|| outermost().then_some(PLAIN.len()))
 }
 
-/// Inside a call that runs an initialiser, and that has this control in its registers or on its stack. Of a thread that waits
-/// for the control it is one further out: the initialiser wants itself.
+/// Inside a call that runs an initialiser, and that has this control in its registers or on its stack. For a thread
+/// that waits for the control, that call is one further out: the initialiser waits for itself.
 fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr, waits: bool) -> Option<(usize, String)> {
     let named = thread.names(INSIDE_FRAMES).map(|(native, name)| (native, name.to_owned()));
     let entries = thread.nameless_entries(process).take_while(|(native, _)| *native < INSIDE_FRAMES);
@@ -130,8 +130,8 @@ fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr, waits:
     })
 }
 
-/// Inside the allocator: every holder of an arena's lock is. Of a thread that waits for the lock itself, that is the
-/// code which a signal handler interrupted.
+/// Inside the allocator: every holder of an arena's lock is. For a thread that waits for the lock itself, only the code
+/// that a signal handler interrupted counts.
 fn in_allocator(process: &Process<'_>, thread: &ThreadView<'_>, waits: bool) -> Option<(usize, String)> {
     let is_allocation = |name: &str| ALLOCATION.contains(&base_symbol(name));
     let interrupted = if waits { thread.interrupted()? } else { 0 };
@@ -153,5 +153,5 @@ fn left_behind(blocked: &Blocked<'_>, process: &Process<'_>, wait: &ThreadWait) 
     let (holder, gone, why) = left_by_fork::left_by_fork(blocked, process)?;
     let evidence = format!("no thread of the process is inside the allocator but those that wait, and {why}");
     let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, vec![evidence]);
-    Some(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold })
+    Some(Hold { gone: Some(gone), strength: Strength::Inferred, ..hold })
 }

@@ -1,9 +1,9 @@
 //! Locks that a program makes itself of a futex: whose function waits, and who called it before.
 //!
-//! In: a thread that sleeps on a word as locks of one word do, and the code of all threads. Out: candidates: threads that called the
-//! same function with the same word before, in a function that they have not left, and have called nothing else with that word
-//! since. What the function means is its author's matter, so that a ring of these is a suspicion; whoever only passes a gate again
-//! and again looks the same.
+//! In: a thread that sleeps on a word as locks of one word do, and the code of all threads. Out: candidate holders.
+//! These threads called the same function with the same word before, and have not left the calling function. They made
+//! no other call with that word since. Only the author knows the function's meaning, so a cycle of these is a
+//! suspicion. A thread that only passes a gate repeatedly looks the same.
 
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
@@ -14,7 +14,7 @@ use crate::waits::blocked_on::ThreadWait;
 use crate::waits::c_library::is_c_library;
 use crate::waits::holders::by_reference::is_looked_at_whole;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -38,10 +38,12 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, word: Addr, out:
         ];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, evidence);
-        holds.push(Hold { certainty: Certainty::Candidate, frame: thread.merged(native), ..hold });
+        holds.push(Hold { strength: Strength::Candidate, frame: thread.merged(native), ..hold });
     }
-    if let [hold] = holds.as_mut_slice() {
-        hold.is_sole_candidate = is_looked_at_whole(blocked, wait.process);
+    if let [hold] = holds.as_mut_slice()
+        && is_looked_at_whole(blocked, wait.process)
+    {
+        hold.strength = Strength::SoleCandidate;
     }
     if holds.is_empty() {
         out.gaps.push(Gap::new(format!("owner of {}", wait.blocked_on.resource.label), "this lock records no owner"));
@@ -64,7 +66,7 @@ fn is_of_c_library(process: &Process<'_>, function: Addr) -> bool {
     path.and_then(|path| path.rsplit('/').next()).is_some_and(is_c_library)
 }
 
-/// The last call of `taking` with `word` behind which the word was given to nobody: what callers did comes first.
+/// The last call of `taking` with `word` after which no call got the word: calls of outer frames come first.
 fn taken(process: &Process<'_>, thread: &ThreadView<'_>, taking: Addr, word: Addr) -> Option<(usize, CallSite)> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let code = Code::new(process.context.image, process.context.symbols);
@@ -81,7 +83,7 @@ fn taken(process: &Process<'_>, thread: &ThreadView<'_>, taking: Addr, word: Add
             if site.target.is_some_and(|target| is_of_c_library(process, target)) {
                 continue;
             }
-            // Whoever gives it back may be called with the object that the word lies in.
+            // A call that releases it may get the object that the word lies in.
             let matters = if takes { has(word.0) } else { has(word.0.saturating_sub(LARGEST_OBJECT)) };
             if matters && !code.is_elsewhere(site.at, frame.lookup) {
                 last = takes.then_some((native, site));

@@ -15,7 +15,7 @@ const TAKEN_AND_AWAITED: u8 = 3;
 /// key one further. Above these stand who has it: UPGRADABLE_BIT, WRITER_BIT, and the count of readers.
 const AWAITED: u64 = 1;
 const AWAITED_BY_WRITER: u64 = 2;
-/// No lock has so many readers that its state is this great: it is an address.
+/// No lock has enough readers for a state of this value: it is an address.
 const ADDRESS: u64 = 1 << 32;
 
 /// The kinds of locks.
@@ -26,7 +26,7 @@ pub(super) enum ParkingLot {
 }
 
 impl ParkingLot {
-    /// What people call it.
+    /// Its name for people.
     pub(super) fn noun(self) -> &'static str {
         match self {
             ParkingLot::Mutex => "parking_lot Mutex",

@@ -1,9 +1,10 @@
-//! `std::sync::Mutex` and `RwLock` of Rust, which name nobody: who has them, by the guards that are alive in the frames of threads.
+//! `std::sync::Mutex` and `RwLock` of Rust, which name no holder. The holders are found by the guards that are alive in
+//! the frames of threads.
 //!
-//! In: a wait for such a lock and all threads. Out: who has it, where the code of a thread shows it: whichever way a frame goes on
-//! to its return, it drops a guard of this lock that it has. The compiler writes that only where the guard has been neither dropped
-//! nor given away: not behind `drop(guard)`, and not around `condvar.wait(guard)`. That is so where it does not inline the drop
-//! (-O0). Else the threads that have the lock's address at hand, as candidates.
+//! In: a wait for such a lock and all threads. Out: the holder, where the code of a thread shows it: on every path to
+//! its return, a frame drops a guard of this lock. The compiler writes that only where the guard has been neither
+//! dropped nor given away: not behind `drop(guard)`, and not around `condvar.wait(guard)`. That is so where it does not
+//! inline the drop (-O0). Otherwise, the threads that have the lock's address at hand, as candidates.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::Ownership;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
+use crate::waits::model::{Hold, Party, ResourceKey, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -69,7 +70,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, out: &mut Observations) {
     }
 }
 
-/// Who has the lock by its code; nobody where that are more than may have it.
+/// The holders of the lock by their code; none where more threads qualify than the lock allows.
 fn holds(process: &Process<'_>, key: &ResourceKey, lock: Addr, way: &Way, count: usize) -> Vec<Hold> {
     let threads = process.threads.iter();
     let have: Vec<_> = threads.filter_map(|thread| Some((thread, guard(process, thread, lock, way)?))).collect();
@@ -81,7 +82,7 @@ fn holds(process: &Process<'_>, key: &ResourceKey, lock: Addr, way: &Way, count:
             thread.describe()
         );
         let hold = exact_hold(key, holder, way.mode, state.into_iter().chain([why]).collect());
-        Hold { certainty: Certainty::Inferred, frame: thread.merged(native), ..hold }
+        Hold { strength: Strength::Inferred, frame: thread.merged(native), ..hold }
     };
     if have.len() > count { Vec::new() } else { have.into_iter().map(hold).collect() }
 }

@@ -1,6 +1,6 @@
 //! `pthread_rwlock_t`: read- and write-held, with three futex words.
 //!
-//! In: a [`Case`]. Out: the lock, the mode asked for, and the holder: a writer exactly; readers as a number, since
+//! In: a [`Case`]. Out: the lock, the requested mode, and the holder. A writer is exact. Readers are a number, since
 //! glibc records no names, with the threads that have the lock's address at hand as candidates.
 
 use super::layout::rwlock as layout;
@@ -12,13 +12,13 @@ use crate::waits::blocked_on::{BlockedOn, Owner, Ownership, Readers, ThreadWait}
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Party, Role};
+use crate::waits::model::{Party, Role, Strength};
 use crate::waits::observations::Observations;
 
 /// Calls that wait for an rwlock.
 pub(super) const ENTRY_POINTS: &[&str] = &["pthread_rwlock_"];
 
-/// What a waiter wants.
+/// The mode that a waiter requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Read,
@@ -37,11 +37,11 @@ impl Mode {
 /// The word of the lock that a waiter sleeps on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
-    /// Of readers and writers, for the other side to leave.
+    /// The word of readers and writers that wait for the other side to leave.
     Phase,
-    /// Of writers, for the writer before.
+    /// The word of writers that wait for the writer before.
     Writers,
-    /// Of readers, behind a writer that is preferred.
+    /// The word of readers behind a preferred writer.
     Queue,
 }
 
@@ -129,14 +129,14 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     })
 }
 
-/// So many readers of the lock at `lock`, whom nobody names.
+/// `count` readers of the lock at `lock`, without names.
 pub(super) fn counted_readers(count: u32, lock: Addr) -> Ownership {
     Ownership::Readers(Readers { library: "glibc", count, lock, size: layout::SIZE, calls: &READERS })
 }
 
-/// The lock's base, the field that the futex word is, and the mode asked for (table in libc.md section 1):
-/// a writer waits with value 3 on +12 for other writers and with value 2 on +8 for the readers; a reader waits with
-/// value 3 on +8 for a writer, and on +0 behind a writer that is preferred.
+/// The lock's base, the field of the futex word, and the requested mode (table in libc.md section 1). A writer waits
+/// with value 3 on +12 for other writers, and with value 2 on +8 for the readers. A reader waits with value 3 on +8 for
+/// a writer, and on +0 behind a preferred writer.
 fn base(case: &Case<'_, '_>) -> Option<(Addr, Word, Mode)> {
     let futex = case.futex;
     if futex.command != 9 {
@@ -201,7 +201,7 @@ pub(super) fn queued_writer(blocked: &Blocked<'_>, wait: &ThreadWait, base: Addr
                 thread.describe()
             )],
         );
-        hold.certainty = Certainty::Inferred;
+        hold.strength = Strength::Inferred;
         out.holds.push(hold);
     }
 }

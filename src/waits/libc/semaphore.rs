@@ -1,7 +1,7 @@
 //! `sem_t`: a thread waits for a post. A semaphore has no owner.
 //!
-//! In: a [`Case`]. Out: the semaphore, and that code which uses it as a lock tells the holder. Its words say little (value 0, some waiters), so this comes after everything
-//! with a stronger shape.
+//! In: a [`Case`]. Out: the semaphore, and that code which uses it as a lock shows the holder. Its words say little
+//! (value 0, some waiters), so this comes after everything with a stronger shape.
 
 use super::Case;
 use super::lock_calls::SEMAPHORE;

@@ -2,7 +2,7 @@
 //!
 //! In: the name of a function. Out: a [`Call`]. Nothing is read.
 
-/// What a call waits for.
+/// The target of a call's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// A message.
@@ -11,7 +11,7 @@ pub(super) enum Role {
     Send,
     /// The end of operations that were begun before.
     Completion,
-    /// All other ranks of the group: nobody leaves before all have come.
+    /// All other ranks of the group: no rank leaves before all have come.
     Synchronising,
     /// Some ranks of the group: a root, or those before.
     Collective,
@@ -113,7 +113,8 @@ const CALLS: &[(&str, Role)] = &[
     ("Compare_and_swap", Role::OneSided),
 ];
 
-/// Which parameters of a call name requests, from 0: how many, where that is said, and where they lie (the standard, 5.0).
+/// The parameters of a call that name requests, from 0: their count, where there is one, and their address (the
+/// standard, 5.0).
 pub(super) const REQUESTS: [(&str, Option<usize>, usize); 4] =
     [("wait", None, 0), ("waitall", Some(0), 1), ("waitany", Some(0), 1), ("waitsome", Some(0), 1)];
 

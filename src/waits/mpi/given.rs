@@ -1,4 +1,4 @@
-//! What the program gave to a call of MPI that a thread is in.
+//! The arguments that the program passed to a call of MPI that a thread is in.
 //!
 //! In: the thread's frames. Out: parameters by their numbers, from 0, as far as the code has kept them. The same for every
 //! implementation: what handles are is not known here.

@@ -1,9 +1,10 @@
 //! The layer of MPI: threads that wait inside a call of MPI for other ranks of their job.
 //!
-//! In: the stacks of a process and what the families below saw. Out: waits for what ranks do together. MPI polls: a thread that
-//! burns CPU in `MPI_Recv` waits all the same. The names of the calls, which every implementation exports, tell that; whom the
-//! thread waits for is read from the implementation's request where its structures describe themselves (`open_mpi`), or from the
-//! arguments of the call (`mpich`). Who holds what is waited for lies in another process: that is joined over all ranks, elsewhere.
+//! In: the stacks of a process and the observations of the families below. Out: waits for joint operations of ranks.
+//! MPI polls: a thread that burns CPU in `MPI_Recv` waits nevertheless. Every implementation exports the names of the
+//! calls, which show that a thread waits. The awaited rank is read from the implementation's request where its
+//! structures describe themselves (`open_mpi`), or from the arguments of the call (`mpich`). The holder is in another
+//! process: other code joins the waits over all ranks.
 
 mod calls;
 mod given;
@@ -41,12 +42,12 @@ fn open<'s>(_processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(Mpi::default())
 }
 
-/// What MPICH and those made from it are called.
+/// The name for MPICH and the libraries made from it.
 const MPICH: &str = "mpich";
 /// Those that nothing is known of.
 const UNKNOWN: &str = "mpi";
 
-/// What a wait of this family is about, for whoever puts the observations together.
+/// The subject of a wait of this family, for the code that joins the observations.
 #[derive(Debug)]
 struct Of(Collective);
 
@@ -69,7 +70,7 @@ impl Family for Mpi {
             collective.open_receives = open.map(|open| open.receives);
             collective.returns_to = thread.returns_to(native).map(|at| at.to_string());
         }
-        // Of several with different tags none is the one.
+        // With several tags, none is the one tag of the wait.
         let tag = collective.tag.filter(|tag| pending.iter().all(|one| one.tag.is_none_or(|own| own == *tag)));
         let resource = resource(process, thread, &call, &collective, tag);
         let is_inferred = pending.iter().any(|one| one.is_inferred && one.peer.is_some());
@@ -111,7 +112,7 @@ impl Mpi {
     }
 }
 
-/// What the call and its requests say.
+/// The operation as the call and its requests describe it.
 fn collective(process: &Process<'_>, call: &Call, pending: &[Pending]) -> Collective {
     let first = pending.first();
     let is_message = first.is_some_and(|one| one.tag.is_none_or(|tag| tag >= 0));
@@ -182,7 +183,7 @@ fn resource(
         (_, Some(peers)) => format!("{}{of} with {peers}{tag}", call.name),
         (_, None) => format!("{}{of} with other ranks", call.name),
     };
-    // Which of two such waits is which, nobody else has to know: it is the thread's own.
+    // Only the thread itself needs to distinguish two waits of this kind.
     let scope = Scope::System(format!("mpi:{position}:{}", thread.image.tid));
     Resource {
         key: ResourceKey { kind: kinds::COLLECTIVE, scope, address: Addr(0) },

@@ -1,13 +1,16 @@
 //! Calls of MPICH: whom a thread waits for, by the arguments of the call, and by its requests.
 //!
-//! In: a thread inside MPI. Out: what it is [`Pending`] on. MPICH's own symbols are stripped from most builds, and its requests differ with
-//! version, device and transport; the parameters of `MPI_Recv` do not, and compilers keep them for the message of an error. They are
-//! followed through the code and so an inference; a pending request on the stack of the call with the same communicator,
-//! source and tag makes them exact. `MPI_Wait` and its like are told by the requests whose handles they were given (`mpich_requests`). No number
-//! tells two calls with the same arguments apart (a request is used again at the same address), so there is no mark: whether such a wait
-//! lasted is counted from outside, by where the call returns to, and what may still come by the messages that are not over (`mpich_open`).
+//! In: a thread inside MPI. Out: its [`Pending`] operation. MPICH's own symbols are stripped from most builds, and its
+//! requests differ with version, device and transport. The parameters of `MPI_Recv` do not differ, and compilers keep
+//! them for error messages. They are followed through the code, so the result is an inference. A pending request on the
+//! call's stack with the same communicator, source and tag makes it exact. `MPI_Wait` and its like are decoded through
+//! the requests behind their handles (`mpich_requests`).
+//!
+//! No number distinguishes two calls with the same arguments (a request is used again at the same address), so there is
+//! no mark. Other code counts from outside whether such a wait lasted, by the return address of the call. The messages
+//! that are not over (`mpich_open`) show which ones may still come.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -93,8 +96,8 @@ mod group {
     pub(super) const STRIDE: u64 = 32;
 }
 
-/// What this thread waits for in `call`, whose native frame this is, as far as that is known; receives first.
-/// `objects` are what the call's own frames point to.
+/// The known targets of this thread's wait in `call`, whose native frame this is; receives first. `objects` are the
+/// targets of pointers in the call's own frames.
 pub(super) fn pending(
     process: &Process<'_>,
     thread: &ThreadView<'_>,
@@ -144,17 +147,17 @@ impl Arguments {
     }
 }
 
-/// What people call a communicator.
+/// The name of a communicator for people.
 fn group(handle: Option<u32>, context: Option<u32>) -> Option<String> {
     match (handle, context) {
         (Some(WORLD), _) | (None, Some(0)) => Some("MPI_COMM_WORLD".to_owned()),
         (_, Some(context)) => Some(format!("the communicator with context {context}")),
-        // One that can't be told from others is compared with none.
+        // An object without a unique identity is not compared.
         _ => None,
     }
 }
 
-/// What the arguments and these objects of its come to.
+/// The pending operation by the arguments and these objects of the call.
 fn account(
     memory: &dyn Memory,
     objects: &[Addr],
@@ -177,7 +180,7 @@ fn account(
     let from_anybody = receives && number == Some(ANY_SOURCE);
     let is_own = |rank: &u32| own.as_ref().is_some_and(|own| own.rank == *rank);
     let rank = number.and_then(|number| u32::try_from(number).ok());
-    // Who is the root itself waits for others.
+    // The root itself waits for others.
     let rank = rank.filter(|rank| is_message || !is_own(rank) && own.is_some());
     let in_job = rank.and_then(|rank| in_job(memory, handle == WORLD, own.as_ref(), rank));
     let mut evidence = vec![format!("by its arguments {} is of {group} (handle {handle:#x})", call.name)];
@@ -206,7 +209,8 @@ fn in_job(memory: &dyn Memory, is_world: bool, own: Option<&Communicator>, rank:
     if is_world { Some(rank) } else { own.and_then(|own| own.rank_in_job(memory, rank)) }
 }
 
-/// What a call that sends and receives waits for: the messages that are pending; by the arguments alone where no request is found.
+/// The messages that a call waits for that sends and receives: the pending ones. Where no request is found, the
+/// arguments alone show them.
 fn both_ways(memory: &dyn Memory, objects: &[Addr], call: &Call, send: Arguments, receive: Arguments) -> Vec<Pending> {
     let received = account(memory, objects, call, true, receive);
     let requests: Vec<Request> = objects.iter().filter_map(|at| Request::at(memory, *at)).collect();
@@ -226,7 +230,7 @@ fn both_ways(memory: &dyn Memory, objects: &[Addr], call: &Call, send: Arguments
     if found.is_empty() { others } else { found }
 }
 
-/// The handles of so many requests.
+/// The handles of `count` requests.
 fn handles(memory: &dyn Memory, at: Addr, count: usize) -> Vec<u32> {
     let places = (0..MOST_REQUESTS.min(count)).map_while(|place| at.0.checked_add(4 * u64::try_from(place).ok()?));
     places.map_while(|place| memory.u32(Addr(place)).ok()).collect()
@@ -259,7 +263,7 @@ fn completions(memory: &dyn Memory, objects: &[Addr], handles: &[u32]) -> Vec<Pe
     pending
 }
 
-/// What a request says.
+/// The pending operation of a request.
 fn completion(memory: &dyn Memory, request: &Request) -> Pending {
     let (handle, own, context) = match request.communicator {
         Communication::Object(at, handle) => (Some(handle), Communicator::at(memory, at, handle), None),
@@ -289,7 +293,7 @@ fn completion(memory: &dyn Memory, request: &Request) -> Pending {
     }
 }
 
-/// What words of the call's own frames and registers point to, where an object may lie.
+/// The targets of words in the call's own frames and registers, where an object may lie.
 pub(super) fn objects(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Vec<Addr> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let Some(end) = frames.get(native).and_then(|frame| frame.cfa) else { return Vec::new() };

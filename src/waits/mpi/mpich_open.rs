@@ -4,7 +4,7 @@
 //! a process lie in an array of MPICH's own, and the last one that was given back is the next one that is taken: while one of the array is
 //! free, there are no others (MPICH, src/include/mpir_handlemem.h). The array is found by its handles, which count up.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -22,11 +22,11 @@ use crate::image::{Addr, Memory, MemoryExt};
 const PREPARED: u32 = 8;
 /// The bits of the place in the array, if the handle is of one there.
 const PLACE: u32 = 0x03ff_ffff;
-/// The kind of a handle of such an object (HANDLE_KIND_DIRECT).
+/// The handle kind of statically allocated objects (HANDLE_KIND_DIRECT).
 const DIRECT: u32 = 2;
 /// Bytes from one request to the next, which differ with device and transport.
 const STRIDES: std::ops::RangeInclusive<u64> = 64..=2048;
-/// No object lies so low, and no message has so many bytes.
+/// No object has a lower address, and no message has this many bytes.
 const LEAST_ADDRESS: u64 = 1 << 40;
 
 /// How many messages are not over.
@@ -49,7 +49,7 @@ pub(super) fn open(memory: &dyn Memory, objects: &[Addr]) -> Option<Open> {
             continue;
         }
         match Request::at(memory, at) {
-            // A message that has come, and that nobody has asked for yet, is such a receive without a communicator.
+            // A message that has come, and that no call has requested yet, is such a receive without a communicator.
             Some(one) if one.receives && is_nobodys(memory, at) => {}
             Some(one) if one.receives => open.receives += 1,
             Some(_) => open.sends += 1,

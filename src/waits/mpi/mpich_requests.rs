@@ -1,10 +1,10 @@
 //! Pending messages of MPICH, by its `MPIR_Request`.
 //!
-//! In: addresses where one may lie. Out: [`Request`], if what lies there is one. Of a receive it has source, tag and communicator: in its
-//! own words where MPICH keeps them there (5.0), else in UCX's request behind it, which leads back to it and has both in its tag (4.0).
-//! Whom a send goes to, and with which tag, stands in neither.
+//! In: addresses where one may lie. Out: [`Request`], if it is one. A receive has source, tag and communicator. They
+//! are in its own words where MPICH keeps them there (5.0). In 4.0 they are in UCX's request behind it, which leads
+//! back to it and has both in its tag. Neither has the destination and tag of a send.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -28,14 +28,15 @@ pub(super) mod handle {
     pub(in crate::waits::mpi) const GROUP: u32 = 0x2;
     pub(in crate::waits::mpi) const REQUEST: u32 = 0xb;
 
-    /// Whether it is a handle of such a thing.
+    /// Whether it is a handle of this kind.
     pub(in crate::waits::mpi) fn is(handle: u32, kind: u32) -> bool {
         handle >> 30 != 0 && (handle >> 26) & 0xf == kind
     }
 }
 
-/// Where fields of `MPIR_Request` lie (src/include/mpir_request.h). The counter of what is left to do stands where the pointer in front of it
-/// leads. The communicator, with the status behind it, is the next word since 4.1, in 4.0 there is one in between.
+/// Offsets of fields of `MPIR_Request` (src/include/mpir_request.h). The counter of remaining work is at the target of
+/// the pointer in front of it. The communicator, with the status behind it, is the next word since 4.1; in 4.0 there is
+/// one in between.
 pub(super) mod request {
     /// How many refer to it: none while it is free.
     pub(in crate::waits::mpi) const REFERENCES: u64 = 4;

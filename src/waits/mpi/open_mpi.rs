@@ -1,13 +1,13 @@
 //! Requests of Open MPI, which describe themselves: whom a thread waits for, and in which communicator.
 //!
-//! In: a thread inside MPI. Out: [`Pending`] requests that it waits for. Every object of Open MPI begins with a pointer to its
-//! class, and the class has its name, its parent and its size (opal/class/opal_object.h); so fields are found from the ends of the
-//! parts that each class adds, in 4.1 and 5.0 alike, and no offset belongs to one release. That a thread waits for a request is
-//! proven by the request itself where the program may have threads: it points to the waiter's synchronisation object, which lies on the
-//! waiter's stack (ompi/request/request.h, `req_complete`); else by the arguments of the call, where they say so. What does not look so
-//! is not believed.
+//! In: a thread inside MPI. Out: [`Pending`] requests that it waits for. Every object of Open MPI begins with a pointer
+//! to its class, and the class has its name, its parent and its size (opal/class/opal_object.h). So fields are found
+//! from the ends of the parts that each class adds. This works in 4.1 and 5.0 alike, and no offset belongs to one
+//! release. Where the program may have threads, the request itself proves that a thread waits for it. It points to the
+//! waiter's synchronisation object, which lies on the waiter's stack (ompi/request/request.h, `req_complete`).
+//! Elsewhere the arguments of the call show it, if they do. Data of another shape is not used.
 
-// What it reads is foreign.
+// Its input is foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -56,13 +56,14 @@ const STATE: u64 = COMPLETE + 8;
 /// OMPI_REQUEST_ACTIVE.
 const ACTIVE: u32 = 2;
 
-/// From the name of a communicator on, the group is among so many words (ompi/communicator/communicator.h).
+/// The number of words after a communicator's name that are searched for its group (ompi/communicator/communicator.h).
 const WORDS_OF_COMMUNICATOR: u64 = 32;
 
 /// The requests that this thread waits for in `call`, whose native frame this is, in order of their addresses.
 ///
-/// With threads (MPI_THREAD_MULTIPLE, as mpi4py asks for) a request says who waits for it. Without, it only says that it is pending:
-/// then the frames of the call must have one alone that the call can be about. A collective's own have tags below -1.
+/// With threads (MPI_THREAD_MULTIPLE, as mpi4py requests it) a request names its waiter. Without, it only says that it
+/// is pending: then the frames of the call must have exactly one that the call can be about. A collective's own have
+/// tags below -1.
 pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: usize, call: &Call) -> Vec<Pending> {
     let memory = process.memory();
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
@@ -108,7 +109,7 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
 const ALONE: &str = "the frames of the call have no other that it can be about";
 const GIVEN: &str = "the call was given it";
 
-/// Of a call that is given requests those that are not over.
+/// For a call with requests as arguments: those that are not over.
 fn completions(process: &Process<'_>, thread: &ThreadView<'_>, given: &Given<'_>, call: &Call) -> Vec<Pending> {
     let Some((at, count)) = given.requests(call) else { return Vec::new() };
     let memory = process.memory();
@@ -117,8 +118,8 @@ fn completions(process: &Process<'_>, thread: &ThreadView<'_>, given: &Given<'_>
     requests.filter_map(|at| request(process, thread, memory, (Addr(at), GIVEN))).collect()
 }
 
-/// Of a call that sends and receives the messages of these that are its own, by all of its arguments; `None` for another call, and where two
-/// have the same.
+/// For a call that sends and receives: the messages that match all of its arguments. `None` for another call, and where
+/// two messages match the same.
 fn both_ways(given: &Given<'_>, call: &Call, found: &[Pending]) -> Option<Vec<Pending>> {
     let (_, send, receive) = BOTH_WAYS.iter().find(|(name, ..)| *name == call.operation)?;
     let communicator = given.pointer(receive + 2)?;
@@ -153,7 +154,7 @@ fn request(
     let base = own.ancestor(memory, "mca_pml_base_request_t")?;
     let request = base.ancestor(memory, "ompi_request_t")?;
     let item = request.parent(memory)?;
-    // Null while it is pending, the waiter's synchronisation object while somebody waits for it, else 1.
+    // Null while it is pending, the waiter's synchronisation object while a thread waits for it, else 1.
     let complete = memory.u64(address + item.size + COMPLETE).ok()?;
     let state = memory.u32(address + item.size + STATE).ok()?;
     let is_waiters = thread.on_own_stack(Addr(complete));
@@ -307,7 +308,7 @@ fn text(memory: &dyn Memory, address: Addr, most: usize) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| text.len() <= most)
 }
 
-/// 64 bits of FNV-1a: two looks compare them, nobody attacks them.
+/// 64 bits of FNV-1a: two samples compare them, no attacker forges them.
 fn digest(bytes: &[u8]) -> String {
     let hash = bytes
         .iter()

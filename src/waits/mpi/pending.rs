@@ -1,4 +1,4 @@
-//! What a thread inside a call of MPI waits for, as its library's own account has it.
+//! The target of a wait inside a call of MPI, by its library's own account.
 //!
 //! In: nothing. Out: [`Pending`]. Nothing here reads memory.
 
@@ -28,7 +28,7 @@ pub(super) struct Pending {
     /// Own rank in the group.
     pub(super) rank: Option<u32>,
     pub(super) size: Option<u32>,
-    /// What changes whenever anything moves, where there is such a thing.
+    /// A value that changes whenever anything moves, where there is one.
     pub(super) mark: Option<String>,
     pub(super) matched: Option<bool>,
     pub(super) evidence: Vec<String>,

@@ -10,38 +10,38 @@ use crate::waits::c_library::is_c_library;
 /// A library with workers.
 #[derive(Debug)]
 pub(super) struct Library {
-    /// What a person calls the work that it does.
+    /// The name of its work for people.
     pub(super) work_of: &'static str,
     /// How the names of its own functions begin.
     own: &'static [&'static str],
     /// How the files of its own modules begin.
     modules: &'static [&'static str],
-    /// What stands in the name of a function that a worker is in for as long as it lives.
+    /// Parts of the name of a function that a worker is in for as long as it lives.
     workers: &'static [&'static str],
     /// How the kernel's names of its workers begin.
     threads: &'static [&'static str],
     /// A thread is a worker whose outermost frames lie in the library's modules.
     begins_in_module: bool,
-    /// What stands in the name of a function that runs one piece of work.
+    /// Parts of the name of a function that runs one piece of work.
     runs: &'static [&'static str],
-    /// What stands in the name of a function that waits for work; nothing: any of its own functions may.
+    /// Parts of the name of a function that waits for work. Empty: any of its own functions may.
     waits: &'static [&'static str],
 }
 
-/// What a frame is to a library.
+/// A frame's relation to a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Its own code.
     Own,
-    /// What runs one piece of work.
+    /// A function that runs one piece of work.
     Runs,
-    /// Of the language or the C library: anybody's.
+    /// Code of the language or the C library: any program may use it.
     Anybody,
-    /// Of the program, or of another library.
+    /// Code of the program, or of another library.
     Foreign,
 }
 
-/// What the names of a native frame are.
+/// The names of a native frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct NativeName<'f> {
     function: Option<&'f str>,
@@ -145,7 +145,7 @@ pub(super) const LIBRARIES: &[Library] = &[
         workers: &["ThreadPoolTempl<"],
         threads: &["tf_"],
         runs: &["std::_Function_handler<void ()", "std::function<void ()>::operator()"],
-        // Threads of its own that are no workers wait in the midst of it as well, and for other things.
+        // Threads of its own that are no workers wait inside of it, too, for other events.
         waits: &[
             "BlockUntilReady",
             "BlockHostUntilReady",
@@ -210,7 +210,7 @@ impl Library {
         by_name || self.begins_in_module && code.module.is_some_and(|module| begins_with_one(module, self.modules))
     }
 
-    /// Whether a function of this name waits for work that somebody handed out.
+    /// Whether a function of this name waits for work that another thread handed out.
     pub(super) fn is_wait(&self, name: &str) -> bool {
         self.waits.is_empty() || contains_one(name, self.waits)
     }
@@ -219,7 +219,7 @@ impl Library {
         frame.module.as_deref().is_some_and(|module| begins_with_one(module, self.modules))
     }
 
-    /// What a frame is to it.
+    /// A frame's relation to it.
     pub(super) fn place(&self, frame: &Frame) -> Place {
         match frame.kind {
             FrameKind::Python => return Place::Foreign,

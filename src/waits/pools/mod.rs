@@ -1,12 +1,14 @@
 //! The family of libraries that hand work to threads of their own: rayon, Polars, TBB, Arrow, OpenMP's tasks, XLA, PyTorch's
 //! autograd.
 //!
-//! In: a wait to be woken, in the midst of such a library. Out: what it is: the wait of who handed out work, or that of a worker
-//! that has nothing to do. Who could end the first are those workers that run a piece of work: any of them, as none says whose
-//! work it runs. Idle ones are not. All of that is an inference by names ([`libraries`]). Besides: a worker that waited in the
-//! midst of one piece of work, ran another in the meantime, and asks in there for what it has from the first.
+//! In: a wait to be woken, inside such a library. Out: its meaning: the wait of a thread that handed out work, or of a
+//! worker that has nothing to do. Any worker that runs a piece of work could end the first, since none shows whose work
+//! it runs. Idle workers could not. All of that is an inference by names ([`libraries`]).
 //!
-//! Where a stack is not known to its end nobody can say that its thread runs no work: then nothing is said of who does it.
+//! Also out: holds by workers that wait for themselves. This worker waits inside one piece of work and runs another
+//! in the meantime. There it requests a lock that it has from the first.
+//!
+//! Where a stack is not known to its end, its thread may run work: then there is no result about the workers.
 
 mod libraries;
 #[cfg(test)]
@@ -23,12 +25,12 @@ use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{Giver, Holding, Kind, Topic, World};
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use libraries::{LIBRARIES, Library, NativeName, Place};
 
-/// What a library's own threads do for others.
+/// The work that a library's own threads do for others.
 const POOL_WORK: &Kind =
     &Kind::new("pool_work", "work of a pool", World::Native, Topic::PoolWork, Giver::AnyThread, Holding::Does);
 
@@ -65,7 +67,7 @@ struct Worker {
     runs: Option<usize>,
 }
 
-/// Whoever runs work of the library at this position ends the wait.
+/// The threads that run work of the library at this position end the wait.
 #[derive(Debug, Clone, Copy)]
 struct DoneBy(usize);
 
@@ -104,7 +106,7 @@ impl Pools {
         Some(self.workers.get(process.context.process)?.get_or_init(|| workers(process)))
     }
 
-    /// Add those that run work of a library, and one of whom does what `found` waits for.
+    /// Add the threads that run work of a library: one of them does the work that `wait` needs.
     fn at_work(&self, blocked: &Blocked<'_>, wait: &ThreadWait, library: usize, out: &mut Observations) {
         let process = blocked.process(wait);
         let (Some(of), key) = (LIBRARIES.get(library), &wait.blocked_on.resource.key) else { return };
@@ -133,28 +135,29 @@ impl Pools {
             ];
             let holder = Party::Thread(process.context.process, thread.image.tid);
             let hold = exact_hold(key, holder, None, evidence);
-            out.holds.push(Hold { certainty: Certainty::Inferred, frame: Some(frame), ..hold });
+            out.holds.push(Hold { strength: Strength::Inferred, frame: Some(frame), ..hold });
         }
     }
 
-    /// Add workers that ask, in one piece of work, for a lock that they have at hand from another one further out: they ran
-    /// the second while they waited in the first.
+    /// Add workers that request, in one piece of work, a lock that they have at hand from another one further out: they
+    /// ran the second while they waited in the first.
     fn asked_again(&self, blocked: &Blocked<'_>, out: &mut Observations) {
         for wait in blocked.waits() {
             let Ownership::ByReference(lock, size) = wait.blocked_on.ownership else { continue };
             let process = blocked.process(wait);
             let Some(thread) = process.threads.get(wait.thread) else { continue };
             let key = &wait.blocked_on.resource.key;
-            let is_held = out.holds.iter().any(|hold| hold.resource == *key && hold.certainty > Certainty::Candidate);
+            let is_held = out.holds.iter().any(|hold| hold.resource == *key && hold.is_known());
             let own = self.workers(process).map(|workers| workers.of_thread(wait.thread)).unwrap_or_default();
             let worker = own.iter().find(|one| one.runs.is_some());
             let (Some(worker), false) = (worker, is_held) else { continue };
             let Some((frame, place)) = from_other_work(process, thread, *worker, lock, size) else { continue };
-            // Of several that may have it none is the only one.
+            // With several possible holders, none is the only one.
             let is_whole = process.threads.iter().all(is_known_whole);
             let mut others = out.holds.iter_mut().filter(|hold| hold.resource == *key).peekable();
             let is_sole = is_whole && others.peek().is_none();
-            others.for_each(|other| other.is_sole_candidate = false);
+            let strength = if is_sole { Strength::SoleCandidate } else { Strength::Candidate };
+            others.for_each(|other| other.strength = Strength::Candidate);
             let library = LIBRARIES.get(worker.library).map_or("the pool", |library| library.work_of);
             let evidence = vec![
                 format!("{} has a guard of it from a piece of work further out: {place}", thread.describe()),
@@ -163,7 +166,7 @@ impl Pools {
             let holder = Party::Thread(process.context.process, thread.image.tid);
             let hold = exact_hold(key, holder, None, evidence);
             let frame = thread.merged(frame);
-            out.holds.push(Hold { certainty: Certainty::Candidate, is_sole_candidate: is_sole, frame, ..hold });
+            out.holds.push(Hold { strength, frame, ..hold });
         }
     }
 }
@@ -175,7 +178,7 @@ fn is_known_whole(thread: &ThreadView<'_>) -> bool {
 }
 
 impl Workers {
-    /// What a thread, by its position, is to libraries.
+    /// A thread's roles in libraries, by the thread's position.
     fn of_thread(&self, thread: usize) -> &[Worker] {
         let from = self.list.partition_point(|worker| worker.thread < thread);
         let rest = self.list.get(from..).unwrap_or_default();
@@ -200,7 +203,7 @@ fn workers(process: &Process<'_>) -> Workers {
         let frames = view.frames();
         for &(number, library) in &at_hand {
             let by_name = library.names(&view.image.name).then_some(frames.len());
-            // Whoever runs a piece of work is one for that time, as who called a parallel region.
+            // A thread that runs a piece of work is a worker for that time, as the caller of a parallel region.
             let by_work = || Some(frames.iter().rposition(|frame| library.place(frame) == Place::Runs)? + 1);
             let Some(outermost) = library.worker(frames).or(by_name).or_else(by_work) else { continue };
             all.list.push(Worker { thread: view.position, library: number, runs: runs(library, frames, outermost) });
@@ -210,8 +213,8 @@ fn workers(process: &Process<'_>) -> Workers {
     all
 }
 
-/// What a worker runs further in than the frame `outermost`, if it does: the first of the program's frames within the innermost
-/// piece of work.
+/// The work that a worker runs further in than the frame `outermost`, if any: the first of the program's frames within
+/// the innermost piece of work.
 fn runs(library: &Library, frames: &[Frame], outermost: usize) -> Option<usize> {
     let inner = frames.get(..outermost)?;
     let innermost = inner.iter().position(|frame| library.place(frame) == Place::Runs);
@@ -220,7 +223,7 @@ fn runs(library: &Library, frames: &[Frame], outermost: usize) -> Option<usize> 
     of_program.or(innermost)
 }
 
-/// A wait in the midst of a library.
+/// A wait inside a library.
 #[derive(Debug, Clone, Copy)]
 struct WaitsIn {
     /// The merged frame of the library's that a person should read: the outermost of those in a row.
@@ -229,7 +232,8 @@ struct WaitsIn {
     is_for_work: bool,
 }
 
-/// Whether what waits is the library: between the call that sleeps and the first of its frames is nobody else's.
+/// Whether the library itself waits: between the call that sleeps and the first of its frames are only its own frames,
+/// the language's and the C library's.
 fn waits_in(process: &Process<'_>, thread: &ThreadView<'_>, library: &Library) -> Option<WaitsIn> {
     let frames = &thread.thread?.frames;
     let inner = frames.iter().take_while(|frame| matches!(library.place(frame), Place::Own | Place::Anybody)).count();
@@ -266,12 +270,12 @@ fn for_work(below: &BlockedOn, library: usize, frame: WaitsIn) -> BlockedOn {
     BlockedOn { certainty: Certainty::Inferred, needs: Needs::Any, at: Some(frame.at), ..refined }
 }
 
-/// What a lower family read stays.
+/// The evidence of a lower family stays.
 fn said(below: &BlockedOn, evidence: Vec<String>) -> Vec<String> {
     below.evidence.iter().cloned().chain(evidence).collect()
 }
 
-/// In the place of what a lower family made of it.
+/// Replaces the resource of a lower family.
 fn resource(below: &BlockedOn, label: Label, role: Option<Role>) -> Resource {
     let key = ResourceKey { kind: POOL_WORK, ..below.resource.key.clone() };
     Resource { key, label, role, ..below.resource.clone() }
@@ -291,7 +295,7 @@ fn from_other_work(
     let runs = |frame: &&Frame| library.place(frame) == Place::Runs;
     let innermost = frames.iter().take(outermost).find(runs)?.native?;
     let last = frames.iter().take(outermost).rfind(runs)?.native?;
-    // It stays in the midst of work: what is further out than the outermost piece is the library's.
+    // The guard must lie within a piece of work: frames further out than the outermost piece are the library's.
     let guards = thread.words(process).iter().filter(|(_, word)| *word == lock.0 && size > 0);
     let mut framed = guards.filter_map(|(at, _)| Some((*at, thread.native_frame(*at)?)));
     let found = framed.find(|(at, native)| {

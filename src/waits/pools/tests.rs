@@ -3,7 +3,7 @@
 use super::POOL_WORK;
 use crate::waits::model::Role;
 use crate::waits::testing::{LOCK, Made, observe_made};
-use crate::waits::{Certainty, Needs, Observations, Party};
+use crate::waits::{Certainty, Needs, Observations, Party, Strength};
 
 /// A thread that handed work to rayon's.
 const CALLER: &[&str] =
@@ -52,7 +52,7 @@ fn who_handed_work_out_waits_for_those_that_run_work_and_not_for_idle_ones() {
     let holds: Vec<_> =
         seen.holds.iter().map(|hold| (hold.resource.address.0, hold.holder.clone(), hold.frame)).collect();
     assert_eq!(holds, [(LOCK, Party::Thread(0, 12), Some(1))]);
-    assert!(seen.holds.iter().all(|hold| hold.certainty == Certainty::Inferred && !hold.is_sole_holder));
+    assert!(seen.holds.iter().all(|hold| hold.strength == Strength::Inferred));
     assert_eq!((seen.waits[0].needs, seen.waits[0].certainty), (Needs::Any, Certainty::Inferred));
     let idle = seen.resources.iter().find(|one| one.role == Some(Role::IdleWork)).expect("the idle worker's");
     assert_eq!((idle.key.kind, idle.key.address.0), (POOL_WORK, LOCK + 0x10));
@@ -114,6 +114,10 @@ fn a_worker_asks_again_for_what_it_has_from_a_piece_of_work_further_out() {
         made.u64(frame(native) + 16, 0);
         let seen = observe_made(vec![made]);
         assert_eq!(seen.holds.len(), holders, "{native}: {:?}", seen.holds);
-        assert!(seen.holds.iter().all(|hold| hold.is_sole_candidate && hold.holder == Party::Thread(0, 10)));
+        assert!(
+            seen.holds
+                .iter()
+                .all(|hold| hold.strength == Strength::SoleCandidate && hold.holder == Party::Thread(0, 10))
+        );
     }
 }

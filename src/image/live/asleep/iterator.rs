@@ -1,8 +1,8 @@
-//! Registers of sleeping threads by eBPF: a task iterator tells all of them in one pass, and wakes nobody.
+//! Registers of sleeping threads by eBPF: a task iterator reports all of them in one pass, and wakes no thread.
 //!
-//! In: process ids. Out: a [`Record`] a thread. The program is `task_registers.bpf.c`, built beforehand by
-//! scripts/check/bpf-object, so that no compiler is needed where lockscope runs; the places of the kernel's fields are taken
-//! from the running kernel's type information (BTF) at load. What of a record may be believed is not decided here.
+//! In: process ids. Out: a [`Record`] a thread. The program is `task_registers.bpf.c`. scripts/check/bpf-object builds
+//! it beforehand, so that no compiler is needed where lockscope runs. At load, the offsets of the kernel's fields come
+//! from the running kernel's type information (BTF). This module does not decide which parts of a record are credible.
 //!
 //! It needs Linux 5.15, CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and a kernel built with BTF.
 
@@ -59,36 +59,38 @@ pub(in crate::image::live) enum Unavailable {
     NoThread,
 }
 
-/// One thread as the iterator tells of it.
+/// One thread as the iterator reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     /// Its process.
     pub(super) process: i32,
     /// Its id, in lockscope's own PID namespace.
     pub(super) thread: i32,
-    /// To tell whether it has run since.
+    /// Shows by comparison whether it has run since.
     pub(super) mark: Mark,
-    /// What /proc says of it, too.
+    /// The fields that /proc reports, too.
     pub(super) task: Task,
-    /// What it will go on with in user space; `None` where the kernel has none, as for its own workers.
+    /// The registers with which it will continue in user space. `None` where the kernel has none, as for its own
+    /// workers.
     pub(super) registers: Option<Registers>,
 }
 
-/// As the header of an object file asks to lie in memory.
+/// Aligned as the header of an object file requires.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
 /// The loaded program.
 ///
-/// It goes over the threads of one process after the other where the kernel can do that (Linux 6.1), and else over all of the machine,
-/// which takes a millisecond for two thousand of them. A pass over one process ends early when the thread that it stands at ends. The
-/// kernel keeps threads in the order in which they came, so such a pass lacks the last of those that were there before it, and tells of
-/// none that came meanwhile: it tells of fewer threads than the process had when it began.
+/// It goes over the threads of one process after the other where the kernel can do that (Linux 6.1). Elsewhere it goes
+/// over the whole machine, which takes a millisecond for two thousand threads. A pass over one process ends early when
+/// the thread that it stands at ends. The kernel keeps threads in the order in which they came. So such a pass lacks
+/// the last of the threads that existed before it, and includes none that came meanwhile. It returns fewer threads than
+/// the process had when the pass began.
 #[derive(Debug)]
 pub(super) struct TaskIterator {
     proc_fs: ProcFs,
     program: OwnedFd,
-    /// Of the processes that it is to tell of.
+    /// The processes to report.
     processes: OwnedFd,
     /// Over all threads of the machine.
     over_all: OwnedFd,
@@ -133,7 +135,7 @@ impl TaskIterator {
         Ok(iterator)
     }
 
-    /// Tell of the threads of these too.
+    /// Also report the threads of these.
     pub(super) fn add(&mut self, pids: &[i32]) -> Result<(), Unavailable> {
         pids.iter().try_for_each(|pid| self.ask_for(*pid, false)).map_err(refused)?;
         if let Some(mut over_each) = self.over_each.take() {
@@ -145,7 +147,7 @@ impl TaskIterator {
         Ok(())
     }
 
-    /// Tell of the threads of this one, maybe also in which functions of the kernel they are.
+    /// Report the threads of this one, on request with the functions of the kernel that they are in.
     fn ask_for(&self, pid: i32, with_calls: bool) -> Result<(), nix::errno::Errno> {
         sys::bpf_insert(self.processes.as_fd(), pid, with_calls.into())
     }
@@ -165,7 +167,7 @@ impl TaskIterator {
         each.unwrap_or_else(all)
     }
 
-    /// The same, one process after the other; `None` where one cannot be told so.
+    /// The same, one process after the other; `None` where one cannot be read this way.
     fn one_by_one(&self, over_each: &BTreeMap<i32, OwnedFd>, pids: &[i32]) -> Option<io::Result<Vec<Record>>> {
         let mut all = Vec::new();
         for &pid in pids {
@@ -180,7 +182,7 @@ impl TaskIterator {
 
     /// One pass over one process; `None` if it may have ended early.
     fn pass_over_one(&self, pid: i32, link: &OwnedFd) -> io::Result<Option<Vec<Record>>> {
-        // Of its main thread, which is in that directory also when it has exited.
+        // The `stat` file of the main thread, which stays in that directory after it has exited.
         let Some(before) = proc_fs::stat(&self.proc_fs.task(pid, pid)) else { return Ok(None) };
         let records = pass(link)?;
         Ok((records.len() >= before.threads.max(1)).then_some(records))
@@ -236,7 +238,7 @@ impl Program {
 /// Room for what the kernel says of a program that it refuses.
 const LOG: usize = 1 << 16;
 
-/// Why a program was refused: of the kernel's many lines that about what it is, which comes before the counts at the end.
+/// Why a program was refused: the line of the kernel's log with the reason, which comes before the counts at the end.
 fn reason(error: nix::errno::Errno, log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default());
     let last = text.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "));
@@ -290,7 +292,7 @@ fn parse(bytes: &[u8]) -> Option<Record> {
             state: letter(state),
             on_cpu: on_cpu != 0,
             switches: (voluntary, involuntary),
-            // 0 was seen of a thread that slept (Linux 6.18), as after a move to another processor: it tells no time.
+            // A thread that slept had 0 (Linux 6.18), as after a move to another processor: it is no time.
             ran: Some(exec_start).filter(|ran| *ran != 0),
         },
         task: Task {
@@ -358,7 +360,7 @@ mod tests {
         assert_eq!(code(&by_few), code(&object));
     }
 
-    /// While threads end all the time, those that live are all told.
+    /// While threads end all the time, all living ones are reported.
     #[test]
     fn threads_that_end_meanwhile_hide_no_others() {
         use std::sync::Barrier;

@@ -1,4 +1,4 @@
-//! What /proc tells of a sleeping thread: its system call with arguments, stack pointer and pc.
+//! The part of /proc about a sleeping thread: its system call with arguments, stack pointer and pc.
 //!
 //! In: processes. Out: a [`Reading`]. The callee-saved registers are not among it; unwinding finds those that frames have
 //! saved. No privilege is needed beyond that to read the process's memory.

@@ -1,9 +1,10 @@
 //! Those few of the kernel's types that an eBPF program uses.
 //!
-//! In: the kernel's types and the program's (BTF, Documentation/bpf/btf.rst). Out: the same format, of the kernel's types only the
-//! structures that the program names and of these only the members that it names, with all that their places depend on; and
-//! the number of a function among the kernel's types. A kernel has 150,000 types: to read all of them as a library for any
-//! program does took 40 ms (measured), to find these takes 1 ms. What is damaged is left out: the program is refused then.
+//! In: the kernel's types and the program's (BTF, Documentation/bpf/btf.rst). Out: the kernel's types in the same
+//! format, reduced to the structures and members that the program names, with all types that their offsets depend on.
+//! Also out: the number of a function among the kernel's types. A kernel has 150,000 types. A library for any program
+//! took 40 ms to read them all (measured); finding only the needed ones takes 1 ms. Damaged types are left out: the
+//! kernel then refuses the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,12 +39,12 @@ const FIXED: usize = 12;
 /// `struct btf_member`: name, type, place in bits.
 const MEMBER: usize = 12;
 
-/// What is taken over of a kernel's types.
+/// The part of the kernel's types that the program needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reduced {
     /// Types and their names, in the format that they came in.
     pub(super) types: Vec<u8>,
-    /// The number of the function that was asked for, among all of the kernel's types.
+    /// The number of the requested function among all of the kernel's types.
     pub(super) function: Option<u32>,
 }
 
@@ -75,11 +76,12 @@ pub(super) fn reduced(kernel: &[u8], program: &[u8], function: &str) -> Option<R
 struct Types<'a> {
     types: &'a [u8],
     names: &'a [u8],
-    /// Where each of which the number is a multiple of [`BETWEEN_STARTS`] begins; the first type is number 1, as 0 is `void`.
+    /// The offsets of the types whose number is a multiple of [`BETWEEN_STARTS`]. The first type is number 1, as 0 is
+    /// `void`.
     starts: Vec<usize>,
 }
 
-/// The others are found from the last one before them: few of many are asked for.
+/// The other types are found from the last start before them: lockscope needs few of many.
 const BETWEEN_STARTS: usize = 64;
 
 /// One type.
@@ -91,11 +93,11 @@ struct Type<'a> {
     what: u32,
     /// Its size, or the type that it stands for.
     size_or_type: u32,
-    /// What follows, by kind.
+    /// The data after the header; its shape depends on the kind.
     rest: &'a [u8],
 }
 
-/// As much of a type as tells whether it is wanted.
+/// The part of a type that shows whether the program needs it.
 struct Named<'a> {
     kind: u32,
     /// From its name on.
@@ -126,7 +128,7 @@ struct Member {
 }
 
 impl<'a> Types<'a> {
-    /// The types of a file, each of which `see` is shown with its number.
+    /// The types of a file. `see` gets each with its number.
     fn parse(bytes: &'a [u8], mut see: impl FnMut(u32, Named<'a>)) -> Option<Types<'a>> {
         let header = bytes.get(..HEADER)?;
         if !header.starts_with(&MAGIC) {
@@ -205,7 +207,7 @@ impl<'a> Type<'a> {
     }
 }
 
-/// What has been taken over so far.
+/// The types selected up to now.
 struct Selection<'a> {
     from: &'a Types<'a>,
     members: BTreeSet<&'a [u8]>,
@@ -241,7 +243,7 @@ impl Selection<'_> {
                 let (element, index) = (self.add(part(0), depth + 1), self.add(part(4), depth + 1));
                 record.extend([one.what, one.size_or_type, element, index, part(8)]);
             }
-            // What it points to has no part in the place of anything.
+            // The type that it points to does not affect any offset.
             kind::POINTER => record.extend([one.what, 0]),
             kind::TYPE_NAME | kind::VOLATILE | kind::CONST | kind::RESTRICT | kind::TYPE_TAG => {
                 record.extend([one.what, self.add(one.size_or_type, depth + 1)]);

@@ -1,11 +1,12 @@
 //! Registers of sleeping threads without a stop.
 //!
-//! In: processes. Out: a [`Reading`]: of each thread a [`Mark`], which tells by comparison with a later one whether it has
-//! run in between, and as much of its registers as can be had. Nothing is stopped, woken or written; no memory is read.
+//! In: processes. Out: a [`Reading`]. It has a [`Mark`] for each thread, and as many registers as are available.
+//! Comparison with a later mark shows whether the thread has run in between. Nothing is stopped, woken or written; no
+//! memory is read.
 //!
-//! There are two ways, best first: all registers by an eBPF task iterator (`iterator`), or what /proc tells of a sleeping
-//! thread's system call (`kernel_files`). What a thread's own stack held between two equal marks is of one instant; for
-//! memory that threads share, all of them must have kept still.
+//! There are two ways, best first. An eBPF task iterator gives all registers (`iterator`). Otherwise /proc gives a
+//! sleeping thread's system call (`kernel_files`). A thread's own stack between two equal marks belongs to one instant.
+//! For memory that threads share, all of them must have kept still.
 
 mod iterator;
 mod kernel_files;
@@ -22,7 +23,7 @@ pub(super) use iterator::Unavailable;
 use super::proc_fs::ProcFs;
 use crate::arch::{Registers, Syscall};
 
-/// What changes when a thread runs.
+/// The values that change when a thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     /// State letter. A thread that was woken and has not run yet has the counters of before, but state R (measured).
@@ -31,7 +32,8 @@ pub(super) struct Mark {
     pub(super) on_cpu: bool,
     /// Voluntary and involuntary context switches.
     pub(super) switches: (u64, u64),
-    /// When it last ran, by the kernel's clock of its processor: the start of its sleep. `None` where not told.
+    /// When it last ran, by the kernel's clock of its processor: the start of its sleep. `None` where it is not
+    /// reported.
     pub(super) ran: Option<u64>,
 }
 
@@ -47,26 +49,29 @@ impl Mark {
     }
 }
 
-/// What the iterator tells of a thread that stands in four files of /proc, too: so that of thousands they need not be read.
+/// The values from the iterator that four files of /proc hold, too. With them, thousands of threads need no read of
+/// those files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Task {
     /// Its name, with 0 bytes behind it.
     name: [u8; 16],
     /// Its id in its innermost PID namespace.
     pub(super) innermost_id: i32,
-    /// Somebody traces it.
+    /// Another process traces it.
     pub(super) has_tracer: bool,
-    /// What it last ran on, where that is told.
+    /// The processor that it last ran on, where the kernel reports it.
     pub(super) processor: Option<i32>,
     /// When it started, in nanoseconds since boot; that of the whole machine, not of a time namespace.
     pub(super) started: u64,
     /// CPU time used, in nanoseconds, and how often it got a processor.
     pub(super) used: (u64, u64),
-    /// Return addresses in the kernel, innermost first; 0 behind the last, all of them where they were not asked for or are not told.
+    /// Return addresses in the kernel, innermost first; 0 behind the last. All are 0 where they were not requested or
+    /// are not reported.
     pub(super) calls: [u64; CALLS],
 }
 
-/// So many return addresses tell apart in which functions threads sleep: up to six are the scheduler's and a lock's.
+/// This many return addresses distinguish the functions that threads sleep in: up to six are the scheduler's and a
+/// lock's.
 const CALLS: usize = 8;
 
 impl Task {
@@ -77,7 +82,7 @@ impl Task {
     }
 }
 
-/// What is known of a thread that was not stopped.
+/// The registers or call of a thread that was not stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sleeper {
     /// Its process.
@@ -110,7 +115,7 @@ impl Sleeper {
 /// Threads by their id.
 pub(super) type Reading = BTreeMap<i32, Sleeper>;
 
-/// By which way registers of sleeping threads are had.
+/// The way to read registers of sleeping threads.
 #[derive(Debug)]
 enum Way {
     /// The iterator is being loaded.
@@ -158,7 +163,7 @@ impl SleepReader {
         SleepReader { proc_fs: proc_fs.clone(), way: Way::KernelFiles(Unavailable::NoCapability) }
     }
 
-    /// Why all registers cannot be had; `None` if they can.
+    /// Why all registers are not available; `None` if they are.
     pub(super) fn unavailable(&mut self) -> Option<&Unavailable> {
         self.settle();
         match &self.way {
@@ -179,8 +184,8 @@ impl SleepReader {
         kernel_files::read(&self.proc_fs, pids)
     }
 
-    /// What it tells of the threads of a process beside their registers, by thread id, maybe also in which functions of the kernel they
-    /// are; `None` where /proc is to be asked.
+    /// The iterator's values for the threads of a process beside their registers, by thread id. On request they include
+    /// the kernel functions that the threads are in. `None` where the caller must read /proc.
     pub(super) fn tasks(&mut self, pid: i32, with_calls: bool) -> Option<BTreeMap<i32, (Mark, Task)>> {
         self.settle();
         let Way::Iterator(iterator) = &mut self.way else { return None };

@@ -66,7 +66,7 @@ impl Drop for Sleepers {
     }
 }
 
-/// What gdb says of all threads, in the order of [`names`].
+/// gdb's values for all threads, in the order of [`names`].
 fn by_gdb(pid: i32) -> Option<BTreeMap<i32, Vec<u64>>> {
     let formats = names().iter().map(|_| "%lx").collect::<Vec<_>>().join(" ");
     let values = names().iter().map(|name| format!("${name}")).collect::<Vec<_>>().join(", ");
@@ -87,7 +87,7 @@ fn by_gdb(pid: i32) -> Option<BTreeMap<i32, Vec<u64>>> {
     Some(all)
 }
 
-/// The same of what was read.
+/// The same values from the registers that lockscope read.
 fn values(registers: &Registers) -> Vec<u64> {
     let general = compared().map(|register| registers.general.get(register).expect("known"));
     general.chain([registers.system_call as u64, registers.thread_pointer.0]).collect()
@@ -146,7 +146,7 @@ fn proc_tells_the_same_call_and_place() {
     }
 }
 
-/// What the iterator tells of many threads beside their registers is what /proc tells, and so is where they sleep.
+/// For many threads, the iterator reports the same values beside the registers as /proc, and the same places of sleep.
 #[test]
 fn proc_tells_the_same_of_each_thread() {
     let sleepers = Sleepers::start();
@@ -206,7 +206,8 @@ fn the_facts_of_many_threads_are_those_of_proc() {
         (facts.parent, facts.namespace_pid, facts.threads.into_iter().map(thread).collect::<Vec<_>>())
     };
     assert_eq!(facts(Some(&reader)), facts(None));
-    // Also where no thread need have rested, as beside one that runs, it is told how long they sleep: no file is read for that.
+    // The clocks show how long they sleep even where no thread need have rested, as beside one that runs. No file is
+    // read for that.
     let mut clocks = Clocks::start(&proc_fs, BTreeSet::new());
     let ask = (&proc_fs, Some(&reader));
     let (facts, _) = ProcessFacts::read(ask, pid, &CpuSample::begin(), (&mut clocks, false), None).expect("its facts");

@@ -1,12 +1,13 @@
 //! `collective-mismatch`: kernels of different collectives run on the GPUs of a job's ranks.
 //!
-//! In: the judged look at several processes, with cores of their GPUs. Out: one draft. Which communicator a kernel is of, its name does
-//! not say: ranks that call different operations and ranks that use two groups in two orders look the same.
+//! In: the judged sample of several processes, with cores of their GPUs. Out: one draft. Which communicator a kernel is
+//! of, its name does not say: ranks that call different operations and ranks that use two groups in two orders look the
+//! same.
 
 use std::collections::BTreeMap;
 
 use super::missing_rank::rank;
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::Party;
 
@@ -32,7 +33,8 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let mut operations: Vec<&str> =
             kernels.filter_map(|(_, kernel)| kernel.collective.as_ref()?.operation.as_deref()).collect();
         operations.dedup();
-        // A rank in several at a time, by communicators of its own, says nothing of which belongs to which.
+        // If a rank is in several operations at a time, by communicators of its own, nothing shows which of them belong
+        // together.
         if let [operation] = operations.as_slice() {
             ranks.entry(operation).or_default().push(position);
         }
@@ -63,5 +65,5 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     }]
 }
 
-/// Ranks of one operation that the message tells.
+/// At most this many ranks of one operation are in the message.
 const RANKS: usize = 4;

@@ -1,9 +1,9 @@
 //! `cooperative-launch-starved`: a cooperative kernel was launched, and is not on the GPU, where others have blocks.
 //!
-//! In: the judged look with cores of GPUs, and what threads gave to the GPU by their code. Out: drafts of the finding. Whether it stands
-//! behind others in its own stream, or finds no room, the driver does not say.
+//! In: the judged sample with cores of GPUs, and what threads gave to the GPU by their code. Out: drafts of the
+//! finding. Whether it stands behind others in its own stream, or finds no room, the driver does not say.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::symbols::demangle;
 use crate::verdict::assemble::gpu_kernel;
@@ -35,7 +35,7 @@ fn draft(context: &Context<'_>, queued: &Queued) -> Option<Draft> {
     let wait = seen.waits.iter().find(|wait| wait.waiter == queued.waiter && wait.resource.kind.is_gpu())?;
     let name = symbol.as_deref().map(|symbol| crate::gpu::short_name(&demangle(symbol)));
     let kernels: Vec<_> = context.input.gpu_cores.of(*process).iter().flat_map(|core| core.kernels()).collect();
-    // Which of those that run is the one that was launched is not known without a name.
+    // Without a name, the launched kernel cannot be found among the running ones.
     let is_there = kernels.iter().any(|(_, kernel)| name.as_ref().is_none_or(|name| *name == kernel.name));
     if kernels.is_empty() || (is_there && name.is_some()) {
         return None;
@@ -76,5 +76,5 @@ fn draft(context: &Context<'_>, queued: &Queued) -> Option<Draft> {
     })
 }
 
-/// Kernels that the message tells.
+/// At most this many kernels are in the message.
 const KERNELS: usize = 3;

@@ -1,8 +1,8 @@
 //! `cuda-after-fork`: CUDA is used in a child of a process that had used it before the fork.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
 use crate::image::gpu::uses_cuda;
 use crate::limits::verdict::CALL_FRAMES;

@@ -1,8 +1,8 @@
 //! `cuda-call-at-exit`: CUDA is called while the program ends.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule, is_libc};
+use super::rule::{Context, Draft, Example, Requirement, Rule, is_libc};
 use crate::report::Severity;
 use crate::symbols::base_symbol;
 use crate::threads::{Alike, Frame, FrameKind};

@@ -1,8 +1,8 @@
 //! `cuda-call-in-host-function`: a host function calls the CUDA API, and waits in it.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule, is_libc};
+use super::rule::{Context, Draft, Example, Requirement, Rule, is_libc};
 use crate::graph::CycleEdge;
 use crate::report::Severity;
 use crate::waits::Party;

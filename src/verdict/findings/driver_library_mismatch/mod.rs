@@ -1,8 +1,8 @@
 //! `driver-library-mismatch`: the driver's library and the driver in the kernel are not of one version.
 //!
-//! In: the judged look. Out: drafts of the finding. Which devices may use a newer library is not known here.
+//! In: the judged sample. Out: drafts of the finding. Which devices may use a newer library is not known here.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::circumstances::{CudaLibrary, branch};
 use crate::waits::{Party, cuda};

@@ -1,8 +1,8 @@
 //! `event-loop-blocked`: a thread waits inside of a callback of its event loop, and none of the loop's tasks goes on.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::verdict::DeadEnd;
 use crate::waits::model::Role;
@@ -28,9 +28,10 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let hold = seen.holds.iter().find(|hold| hold.resource == resource.key)?;
         let wait = seen.waits.iter().find(|wait| wait.waiter == hold.holder)?;
         // A wait that never ends has a finding of its own, which says this too.
-        let is_told = |end: &DeadEnd| seen.enclosed.get(end.enclosed).is_some_and(|one| one.resource == wait.resource);
+        let is_reportable =
+            |end: &DeadEnd| seen.known_wakers.get(end.known_wakers).is_some_and(|one| one.resource == wait.resource);
         if context.names.described(&wait.resource).is_some_and(|one| one.role == Some(Role::Future))
-            && context.dead_ends.iter().any(is_told)
+            && context.dead_ends.iter().any(is_reportable)
         {
             return None;
         }

@@ -1,8 +1,8 @@
 //! `executor-self-wait`: the threads of a pool wait for work that stands in the pool's own queue.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::graph::Cycle;
 use crate::report::Severity;
 use crate::waits::model::Role;

@@ -1,8 +1,8 @@
 //! `failed-launch`: a thread has got an error of CUDA and stands still while it handles it.
 //!
-//! In: the judged look. Out: drafts of the finding. The error's number is known only where the exception says it.
+//! In: the judged sample. Out: drafts of the finding. The error's number is known only where the exception says it.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::Handled;
 

@@ -1,8 +1,8 @@
 //! `finalizing-interpreter`: at its end a program waits for what a daemon thread took with it.
 //!
-//! In: the judged look. Out: drafts of the finding. Whose interpreter is being finalised is known to the look.
+//! In: the judged sample. Out: drafts of the finding. Whose interpreter is being finalised is known to the sample.
 
-use super::{Context, Draft, Example, Orphan, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Orphan, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::Gone;
 

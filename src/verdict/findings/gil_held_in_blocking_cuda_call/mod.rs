@@ -1,8 +1,8 @@
 //! `gil-held-in-blocking-cuda-call`: the GIL is held while its holder waits for the GPU, and others want it.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 
 use crate::waits::kinds::Topic;

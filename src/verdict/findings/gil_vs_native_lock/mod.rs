@@ -1,8 +1,8 @@
 //! `gil-vs-native-lock`: the GIL and a native lock are taken in both orders.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::kinds::{Giver, Topic, World};
 use crate::waits::model::Role;
@@ -31,10 +31,10 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     });
     let seen = context.input.observations;
     for end in context.dead_ends {
-        let wanted = &seen.enclosed[end.enclosed].resource;
+        let wanted = &seen.known_wakers[end.known_wakers].resource;
         let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
-        // What the thread keeps others from: the GIL, while it waits for a native lock whose holder nothing names; or a
-        // native lock, under which Python was called and waits.
+        // The lock that the thread keeps from others. Either the GIL, while it waits for a native lock whose holder is
+        // unknown, or a native lock, under which Python was called and waits.
         let keeps = |waiter: &Party| {
             let mut holds = seen.holds.iter().filter(|hold| hold.holder == *waiter);
             holds.find(|hold| {

@@ -2,15 +2,16 @@
 //! for a thread, which nobody has asked for; or the recorder saw a call of the driver answer one; or the kernel's driver has written
 //! one into the kernel's log (Xid).
 //!
-//! In: the judged look, with cores of GPUs and what the runtime keeps. Out: drafts of the finding, one an error. Errors that programs leave
-//! behind when they look for a GPU are none.
+//! In: the judged sample, with cores of GPUs and what the runtime keeps. Out: drafts of the finding, one an error.
+//! Errors that programs leave behind when they look for a GPU are none.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::cuda_errors::{self, Meaning};
 use crate::limits::verdict::ERRORS_TOLD;
 use crate::report::Severity;
 use crate::waits::Party;
 use crate::waits::circumstances::{DriverCalled, LastError};
+use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -73,14 +74,14 @@ fn logged<'c>(context: &'c Context<'_>) -> impl Iterator<Item = Draft> + 'c {
     })
 }
 
-/// An error of the kind that ends a context, which a call of the driver has answered, in a process of which a thread waits.
+/// An error of the kind that ends a context. A call of the driver returned it, and a thread of the process waits.
 fn answered(context: &Context<'_>, call: &DriverCalled) -> Option<Draft> {
     let (number, function, since) = call.error.as_ref()?;
     // The driver and the runtime have the same numbers for these.
     let error = cuda_errors::of(*number).filter(|error| error.meaning == Meaning::Lost)?;
     let Party::Thread(process, _) = call.thread else { return None };
-    let is_told = |kept: &LastError| kept.thread == call.thread && kept.error.number == *number;
-    if !somebody_waits(context, process) || context.input.observations.last_errors.iter().any(is_told) {
+    let is_reportable = |kept: &LastError| kept.thread == call.thread && kept.error.number == *number;
+    if !somebody_waits(context, process) || context.input.observations.last_errors.iter().any(is_reportable) {
         return None;
     }
     let when = since.map(|since| format!(" {:.1} s ago", since as f64 / 1000.0)).unwrap_or_default();
@@ -106,12 +107,17 @@ fn answered(context: &Context<'_>, call: &DriverCalled) -> Option<Draft> {
 /// Whether a thread of the process waits for anything but for work to do.
 fn somebody_waits(context: &Context<'_>, process: usize) -> bool {
     let seen = context.input.observations;
-    let is_idle = |key| context.names.described(key).is_some_and(|resource| resource.role.is_some());
+    let is_idle = |key| {
+        context
+            .names
+            .described(key)
+            .is_some_and(|resource| matches!(resource.role, Some(Role::IdleWork | Role::EventLoop { .. })))
+    };
     let mut waits = seen.waits.iter().filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == process));
     waits.any(|wait| !is_idle(&wait.resource))
 }
 
-/// An error that nobody has asked for, in a process of which a thread waits.
+/// An error that the program never requested, in a process with a waiting thread.
 fn unasked(context: &Context<'_>, kept: &LastError) -> Option<Draft> {
     let Party::Thread(process, _) = kept.thread else { return None };
     if !somebody_waits(context, process) {

@@ -1,10 +1,10 @@
 //! `kernel-never-ends`: threads wait for the GPU, and a core of it says which kernel had not ended, and on which line.
 //!
-//! In: the judged look, with cores of GPUs. Out: drafts of the finding, one a kernel. One core cannot tell a kernel that takes its
-//! time from one without end: the message says what is known.
+//! In: the judged sample, with cores of GPUs. Out: drafts of the finding, one a kernel. One core cannot tell a kernel
+//! that takes its time from one without end: the message says what is known.
 
 use super::kernels::{not_ended, spun_on, waits_for_gpu};
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
 use crate::limits::verdict::KERNELS_TOLD;
 use crate::report::Severity;
@@ -31,7 +31,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) -> Vec<Draft> {
     let waits = waits_for_gpu(context, position);
-    // A core of the GPU alone is all there is to tell.
+    // With a core of the GPU alone, there are no threads, and the kernels are the whole report.
     if waits.is_empty() && !process.threads.is_empty() {
         return Vec::new();
     }

@@ -1,8 +1,8 @@
 //! `launch-blocking-with-nccl`: collectives under CUDA_LAUNCH_BLOCKING=1.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::threads::Frame;
 use crate::waits::Party;

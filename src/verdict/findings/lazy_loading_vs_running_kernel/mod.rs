@@ -1,8 +1,9 @@
 //! `lazy-loading-vs-running-kernel`: code is loaded while a kernel runs, and loading waits for the kernel.
 //!
-//! In: the judged look. Out: drafts of the finding. Whether the kernel waits for the loading thread is not seen from here.
+//! In: the judged sample. Out: drafts of the finding. Whether the kernel waits for the loading thread is not seen from
+//! here.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::kinds::Topic;
 use crate::waits::{Party, cuda};

@@ -1,10 +1,10 @@
 //! `lock-order-cycle`: locks are taken in different orders.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::graph::{Cycle, CycleEdge};
-use crate::report::{Severity, short_function};
+use crate::report::{Severity, short_function, short_path};
 use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
@@ -47,15 +47,38 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 /// Which function takes which of two locks first, where both have names and the functions are two.
 fn one_order(context: &Context<'_>, cycle: &Cycle) -> Option<String> {
     let [one, other] = cycle.edges.as_slice() else { return None };
-    // Who waits in one edge has what is waited for in the other.
+    // The waiter of one edge holds the resource of the other.
     let taken = |edge: &CycleEdge| {
         let hold = context.input.observations.holds.get(edge.hold?)?;
         let name = context.names.label(&edge.resource).name.as_ref().map(|_| context.names.bare(&edge.resource))?;
         Some((short_function(&hold.taken.as_ref()?.function), name))
     };
     let ((first, has), (second, has_other)) = (taken(other)?, taken(one)?);
-    let is_told = is_wait_for_lock(one) && is_wait_for_lock(other) && first != second && has != has_other;
-    is_told.then(|| format!("take both locks in one order everywhere: {first} takes {has} first, {second} {has_other}"))
+    if is_wait_for_lock(one) && is_wait_for_lock(other) && first == second {
+        return by_arguments(context, one, other);
+    }
+    let is_reportable = is_wait_for_lock(one) && is_wait_for_lock(other) && first != second && has != has_other;
+    is_reportable
+        .then(|| format!("take both locks in one order everywhere: {first} takes {has} first, {second} {has_other}"))
+}
+
+/// One line takes the first lock of both threads and another line the second: the order is that of the function's arguments.
+fn by_arguments(context: &Context<'_>, one: &CycleEdge, other: &CycleEdge) -> Option<String> {
+    let seen = context.input.observations;
+    let lines = |edge: &CycleEdge, of_other: &CycleEdge| {
+        let taken = seen.holds.get(of_other.hold?)?.taken.as_ref()?;
+        let wait = seen.waits.get(edge.wait?)?;
+        let call = context.names.call(&wait.waiter, wait.frame);
+        let is_its = call.function.as_deref() == Some(short_function(&taken.function).as_str());
+        let line = call.line.filter(|_| is_its)?;
+        Some((short_function(&taken.function), format!("{}:{}", short_path(&taken.file), taken.line), line))
+    };
+    let (function, taken, waits) = lines(one, other)?;
+    (lines(other, one)? == (function.clone(), taken.clone(), waits.clone()) && taken != waits).then(|| {
+        format!(
+            "{function} takes one lock at {taken} and one at {waits}, in the order of its arguments: sort the locks by a key first"
+        )
+    })
 }
 
 /// A wait for the GPU, which waits for a host function.

@@ -1,8 +1,8 @@
 //! `lock-taken-again-in-finaliser`: a finaliser waits for what the code has that its object was dropped in.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::threads::{Frame, FrameKind};
 
@@ -46,5 +46,5 @@ fn finaliser(frames: &[Frame]) -> Option<String> {
     let is_finaliser = |name: &str| name == "__del__" || name.ends_with(".__del__");
     let python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
     let by_name = python.filter_map(|frame| frame.function.as_deref()).find(|name| is_finaliser(name));
-    by_name.map(str::to_owned).or_else(|| Some(super::called_by(frames, CALLERS)?.1))
+    by_name.map(str::to_owned).or_else(|| Some(super::rule::called_by(frames, CALLERS)?.1))
 }

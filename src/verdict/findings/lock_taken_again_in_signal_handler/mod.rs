@@ -1,8 +1,8 @@
 //! `lock-taken-again-in-signal-handler`: a handler waits for what the code has that it interrupted.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::graph::Cycle;
 use crate::report::Severity;
 use crate::threads::{Frame, FrameKind};
@@ -41,7 +41,7 @@ fn handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
 /// Python runs the handlers of `signal.signal` between two instructions of the main thread.
 fn handler_of_python(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
     let (caller, handler) =
-        super::called_by(context.between(cycle)?, &["PyErr_CheckSignals", "handle_signals", "PyRun_Pending"])?;
+        super::rule::called_by(context.between(cycle)?, &["PyErr_CheckSignals", "handle_signals", "PyRun_Pending"])?;
     let is_python = |frame: &&Frame| frame.kind == FrameKind::Python;
     let interrupted = context.names.frames(&cycle.edges.first()?.waiter);
     let outside = interrupted.iter().skip(context.frame_of(cycle.edges.first()?) + caller).find(is_python);
@@ -58,7 +58,7 @@ fn native_handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, Strin
     let waits = native(edge.wait.and_then(|wait| seen.waits[wait].frame).unwrap_or(0)).unwrap_or(0);
     let frames = &thread.native.frames;
     let signal = waits + frames.get(waits..)?.iter().position(|frame| frame.signal)?;
-    // What is held may have been taken in the handler itself.
+    // The handler itself may have taken the lock.
     let taken = edge.hold.and_then(|hold| native(seen.holds[hold].frame?));
     if taken.is_some_and(|taken| taken <= signal) {
         return None;

@@ -1,9 +1,9 @@
 //! `missing-rank`: some ranks wait for the GPU, inside a collective, and another has not come.
 //!
-//! In: the judged look at one process or several, and what NCCL's RAS has said. Out: drafts of the finding. Which collective it is, RAS
-//! alone knows.
+//! In: the judged sample of one process or several, and the answer of NCCL's RAS. Out: drafts of the finding. Which
+//! collective it is, RAS alone knows.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
 use crate::image::gpu::has_nccl;
 use crate::limits::verdict::RANKS_TOLD;
@@ -71,7 +71,8 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     vec![Draft { message, parties, ..Draft::default() }]
 }
 
-/// What NCCL's RAS says of those that wait: who has launched more of an operation than others, a sentence each.
+/// The facts of NCCL's RAS about the waiting ranks: which ones have launched more of an operation than others, a
+/// sentence each.
 fn lags(context: &Context<'_>, waiting: &[usize]) -> Vec<String> {
     let processes = &context.input.image.processes;
     let mut told = Vec::new();

@@ -1,13 +1,16 @@
 //! `nobody-left-to-wake`: a thread waits to be woken, and nothing is left that could wake it.
 //!
-//! In: the judged look. Out: drafts of the finding. Who could wake whom is known to the lock families, not here.
+//! In: the judged sample. Out: drafts of the finding. The lock families know the possible wakers, not this module.
+
+mod things;
 
 use std::collections::HashSet;
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::waits::kinds::Kind;
-use crate::waits::model::{Resource, Role};
+use crate::verdict::kept;
+use crate::waits::kinds::{self, Kind, World};
+use crate::waits::model::{Completion, Resource, Role};
 use crate::waits::{Party, ResourceKey};
 
 /// The finding's texts and its rule.
@@ -29,7 +32,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let is_woken_for = |kind: &Kind| !kind.has_two_ends() && !kind.is_native_lock_with_holder() && !kind.is_gpu();
     let drafts = context.dead_end_drafts(is_woken_for);
     let seen = context.input.observations;
-    // Who is to say that an item is done waits for the next one: that follows.
+    // If every thread that should mark an item as done waits for the next item, its wait follows from this one.
     let is_unfinished = |resource: &&Resource| matches!(resource.role, Some(Role::UnfinishedItems { .. }));
     let keys: HashSet<&ResourceKey> =
         seen.resources.iter().filter(is_unfinished).map(|resource| &resource.key).collect();
@@ -37,34 +40,40 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let givers: HashSet<&Party> =
         seen.holds.iter().filter(|hold| unfinished(&hold.resource)).map(|hold| &hold.holder).collect();
     let any_unfinished = drafts.iter().any(|draft| draft.resources.iter().any(unfinished));
-    let is_told = |draft: &Draft| {
+    let is_reportable = |draft: &Draft| {
         any_unfinished
             && !draft.resources.iter().any(unfinished)
             && draft.parties.iter().all(|party| givers.contains(&party))
     };
-    let first: Vec<bool> = drafts.iter().map(|draft| !is_told(draft)).collect();
+    let first: Vec<bool> = drafts.iter().map(|draft| !is_reportable(draft)).collect();
     let kept = drafts.into_iter().zip(first).filter(|(_, is_first)| *is_first);
     kept.map(|(draft, _)| told(context, draft)).collect()
 }
 
-/// Say whose wake-up does not come, and which call is missing where that is known.
+/// Say whose wake-up does not come, what is missing, and what to change.
 fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
-    let (Some(waiter), [key]) = (draft.parties.first(), draft.resources.as_slice()) else { return draft };
-    let who = context.names.party_by_name(waiter);
-    let role = context.names.described(key).and_then(|resource| resource.role);
-    match role {
-        Some(Role::UnfinishedItems { count }) => {
+    let (Some(waiter), [key]) = (draft.parties.first().cloned(), draft.resources.as_slice()) else { return draft };
+    let key = key.clone();
+    let who = context.names.party_by_name(&waiter);
+    let thing = context.names.bare(&key);
+    let described = context.names.described(&key);
+    let role = described.and_then(|resource| resource.role);
+    match (role, &waiter) {
+        (Some(Role::UnfinishedItems { count }), _) => {
             let items = if count == 1 { "item" } else { "items" };
-            draft.title = Some(format!(
-                "{who} waits in join() of {}: task_done() was not called for {count} {items}",
-                context.names.bare(key)
-            ));
+            draft.title =
+                Some(format!("{who} waits in join() of {thing}: task_done() was not called for {count} {items}"));
             draft.help = vec![format!(
                 "call task_done() once for each item that get() gave, in a `finally`: a `continue`, a return or an error between \
                  the two leaves one out, as for {count} {items} here"
             )];
         }
-        Some(Role::Future) if context.runs_a_loop(waiter) => {
+        (Some(Role::Completed(completion)), Party::Resource(_)) => {
+            let (missing, help) = things::of_task(completion);
+            draft.title = Some(format!("{who} awaits {}, and {missing}", context.names.resource(&key)));
+            draft.help = help;
+        }
+        (Some(Role::Future), _) if context.runs_a_loop(&waiter) => {
             draft.title =
                 Some(format!("{who} waits in result() for what only the event loop that it runs itself could do"));
             draft.help = vec![
@@ -75,9 +84,75 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             ];
         }
         _ => {
-            draft.title =
-                Some(format!("{who} waits for {}, and nobody is left who could wake it", context.names.bare(key)))
+            if let Some(kept) = kept::by_generator(context, &key) {
+                draft.help = vec![
+                    "close the generator before you take the lock (`contextlib.closing`), or run it to its end".into(),
+                    "yield outside of the `with` block: copy what is needed under the lock, release it, then yield"
+                        .into(),
+                ];
+                draft.title = Some(format!(
+                    "{who} waits for {thing}, which the suspended generator {} keeps",
+                    context.names.bare(kept.generator)
+                ));
+                return draft;
+            }
+            let completion = described.and_then(completion);
+            let world = key.kind.world;
+            if let Some(kept) = kept::meanwhile(context, &waiter, &key) {
+                let (lock, waker) = (kept.hold.resource.clone(), kept.wait.waiter.clone());
+                let (name, act) = (context.names.bare(&lock), things::act(completion, world));
+                let (mut who, mut other) = (who, context.names.party_by_name(&waker));
+                if who == other {
+                    // Threads of native code are called as their program.
+                    (who, other) = (context.names.party(&waiter), context.names.party(&waker));
+                }
+                draft.title = Some(format!("{who} waits for {thing} and holds {name}, which {other} needs to {act}"));
+                draft.help = things::under_a_lock(&name, &who);
+                draft.parties.push(waker);
+                draft.resources.push(lock);
+                return draft;
+            }
+            let (missing, help) = match completion {
+                Some(completion) => things::of_thread(completion, world),
+                None => ("no remaining thread can wake it", Vec::new()),
+            };
+            draft.title = Some(match described.and_then(missing_parties) {
+                Some(count) => {
+                    let come =
+                        if count == 1 { "1 party has not come" } else { &format!("{count} parties have not come") };
+                    format!("{who} waits for {thing}: {come}, and {missing}")
+                }
+                None if is_channel(completion, world) => format!("{who} waits in a channel: {missing}"),
+                None => format!("{who} waits for {thing}, and {missing}"),
+            });
+            draft.help = help;
         }
     }
     draft
+}
+
+/// The act that ends a thread's wait for this.
+fn completion(resource: &Resource) -> Option<Completion> {
+    match resource.role {
+        Some(Role::Completed(completion)) => Some(completion),
+        Some(Role::Future | Role::QueuedFuture) => Some(Completion::Resolve),
+        _ => None,
+    }
+    .or(match resource.key.kind {
+        kind if kind == kinds::PTHREAD_COND => Some(Completion::Notify),
+        kind if kind == kinds::PTHREAD_BARRIER => Some(Completion::Arrive),
+        kind if kind == kinds::SEMAPHORE => Some(Completion::Release),
+        _ => None,
+    })
+}
+
+/// Whether a wait is inside a channel of native code.
+fn is_channel(completion: Option<Completion>, world: World) -> bool {
+    matches!(completion, Some(Completion::Put | Completion::Get)) && world == World::Native
+}
+
+/// How many parties of a barrier have not come.
+fn missing_parties(resource: &Resource) -> Option<i64> {
+    let number = |name: &str| resource.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    Some(number("parties")? - number("waiting")?).filter(|missing| *missing > 0)
 }

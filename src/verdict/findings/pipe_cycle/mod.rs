@@ -1,14 +1,13 @@
 //! `pipe-cycle`: processes wait for each other through pipes.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::Party;
 use crate::waits::kinds::Topic;
 
-/// What is written to at one end and read from at the other.
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
     code: "pipe-cycle",

@@ -1,10 +1,11 @@
 //! `pipe-without-writer`: a thread waits for a pipe whose other end only its own process has.
 //!
-//! In: the judged look. Out: drafts of the finding. It decides nothing about pipes.
+//! In: the judged sample. Out: drafts of the finding. It decides nothing about pipes.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::kinds::Kind;
+use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -20,11 +21,29 @@ pub(super) const RULE: Rule = Rule {
     rule,
 };
 
+/// The advice for a server that calls itself.
+const SELF_CALL: [&str; 2] = [
+    "call the function that the server would run, instead of a request to the server itself",
+    "serve each request in a thread or worker process of its own (in Python `ThreadingHTTPServer`), and give requests a time-out",
+];
+
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.dead_end_drafts(Kind::has_two_ends);
     for draft in &mut drafts {
-        let noun = draft.resources.first().map(|key| key.kind.noun);
-        draft.title = noun.map(|noun| format!("a thread waits at a {noun} whose other end only its own process has"));
+        let (waiter, key) = (draft.parties.first(), draft.resources.first());
+        let role = key.and_then(|key| context.names.described(key)?.role);
+        if let (Some(Role::Unaccepted), Some(waiter)) = (role, waiter) {
+            let who = context.names.party_by_name(waiter);
+            draft.title = Some(format!(
+                "{who} waits for an answer from its own process, where no thread is left to accept the connection"
+            ));
+            draft.help = SELF_CALL.iter().map(|advice| (*advice).to_owned()).collect();
+            continue;
+        }
+        draft.title = key.map(|key| key.kind.noun).zip(waiter).map(|(noun, waiter)| {
+            let who = context.names.party_by_name(waiter);
+            format!("{who} waits at a {noun} whose other end only its own process has")
+        });
     }
     drafts
 }

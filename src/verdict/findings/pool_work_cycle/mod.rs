@@ -1,8 +1,8 @@
 //! `pool-work-cycle`: a thread waits for work of a library's threads, and has what one of these needs for it.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::Severity;
 use crate::waits::kinds::Topic;
@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    // Of a future in the queue of a pool it is the pool that waits for itself.
+    // If the wait is for a future in the queue of a pool, the pool waits for itself.
     let role = |edge: &CycleEdge| context.names.described(&edge.resource)?.role;
     let is_run = |cycle: &Cycle| cycle.edges.iter().any(|edge| role(edge) == Some(Role::Future));
     context.cycle_drafts(|cycle| cycle.is_about(Topic::PoolWork) || is_run(cycle) && !cycle.is_about(Topic::Task))

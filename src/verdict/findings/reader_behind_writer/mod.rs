@@ -1,8 +1,8 @@
 //! `reader-behind-writer`: a reader queues behind a waiting writer.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::Wait;
 use crate::waits::kinds::Topic;
@@ -27,8 +27,8 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let rwlock = |wait: &&Wait, mode| wait.resource.kind.topic == Topic::ReadWriteLock && wait.mode == Some(mode);
     let mut drafts: Vec<Draft> = Vec::new();
     for reader in seen.waits.iter().filter(|wait| rwlock(wait, "read")) {
-        // The place behind a waiting writer is a resource of its own, which that writer holds by waiting for the lock. Who holds
-        // one lock and waits for another is in no queue of the first.
+        // The place behind a waiting writer is a resource of its own. That writer holds it by waiting for the lock. A
+        // thread that holds one lock and waits for another is in no queue of the first.
         if context.names.described(&reader.resource).is_none_or(|place| place.role != Some(Role::BehindWriter)) {
             continue;
         }

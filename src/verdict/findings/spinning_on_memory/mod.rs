@@ -1,10 +1,11 @@
 //! `spinning-on-memory`: a kernel had not ended, all its threads stand close together, and it has the address of a word of the host.
 //!
-//! In: the judged look, with cores of GPUs and the words of the host that kernels have. Out: drafts of the finding, one a kernel, in
-//! place of `kernel-never-ends`. Instructions of the GPU are not decoded: that the kernel waits for the word is a guess, and said so.
+//! In: the judged sample, with cores of GPUs and the words of the host that kernels have. Out: drafts of the finding,
+//! one a kernel, in place of `kernel-never-ends`. Instructions of the GPU are not decoded: that the kernel waits for
+//! the word is a guess, and said so.
 
 use super::kernels::{not_ended, spun_on, waits_for_gpu};
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::limits::verdict::KERNELS_TOLD;
 use crate::report::Severity;
 use crate::waits::circumstances::KernelWord;
@@ -73,5 +74,5 @@ fn told(context: &Context<'_>, word: &KernelWord, waits: &[&Wait], parties: &mut
     text
 }
 
-/// Threads with the address that the message tells.
+/// At most this many threads with the address are in the message.
 const THREADS: usize = 3;

@@ -1,9 +1,10 @@
 //! `stream-waits-value`: a thread waits for a stream that waits for a word in memory.
 //!
-//! In: the judged look, with what threads gave to the GPU by their code. Out: drafts of the finding. Where the word is the GPU's own
-//! its value is not known: then a core of the GPU in which no kernel runs has to say that the stream stands.
+//! In: the judged sample, with what threads gave to the GPU by their code. Out: drafts of the finding. Where the word
+//! is the GPU's own its value is not known: then a core of the GPU in which no kernel runs has to say that the stream
+//! stands.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::Addr;
 use crate::report::Severity;
 use crate::waits::circumstances::{Condition, Queued, Work};

@@ -1,8 +1,8 @@
 //! `traced-or-stopped`: a process is stopped by a signal or a debugger.
 //!
-//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+//! In: the judged sample. Out: drafts of the finding. It searches for no cycle itself.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::TaskState;
 use crate::report::Severity;
 use crate::waits::Party;
@@ -68,8 +68,9 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     drafts
 }
 
-/// What stopped a process and what makes it go on: one that is stopped for its use of a terminal does at once the same again,
-/// so that SIGCONT alone does nothing for it. The numbers are those of Linux on every machine but MIPS, Alpha and SPARC.
+/// The cause of a process's stop, and the commands that continue it. A process that was stopped for its use of a
+/// terminal does the same again at once, so SIGCONT alone does not help. The numbers are those of Linux on every
+/// machine but MIPS, Alpha and SPARC.
 fn stopped_by(pid: i32, signal: Option<i32>) -> (String, Vec<String>) {
     let go_on = format!("continue it with `kill -CONT {pid}`");
     let foreground = "bring it to the foreground: `fg` in the shell that started it";

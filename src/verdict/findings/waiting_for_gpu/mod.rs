@@ -1,12 +1,12 @@
 //! `waiting-for-gpu`: threads wait for the GPU, and nothing on the CPU stands behind it.
 //!
-//! In: the judged look. Out: drafts of the finding, one a process. What the GPU does is not seen from here.
+//! In: the judged sample. Out: drafts of the finding, one a process. The GPU's own activity is not seen from here.
 
-use super::{Context, Draft, Example, Requirement, Rule};
+use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
 use crate::limits::verdict::WAITS_TOLD;
 use crate::report::Severity;
-use crate::waits::{Certainty, Party, Wait};
+use crate::waits::{Party, Wait};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -29,9 +29,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) -> Option<Draft> {
     let seen = context.input.observations;
-    let is_held = |wait: &Wait| {
-        seen.holds.iter().any(|hold| hold.resource == wait.resource && hold.certainty > Certainty::Candidate)
-    };
+    let is_held = |wait: &Wait| seen.holds.iter().any(|hold| hold.resource == wait.resource && hold.is_known());
     let waits: Vec<&Wait> = seen
         .waits
         .iter()
@@ -92,7 +90,7 @@ fn held_up(context: &Context<'_>, waits: &[&Wait]) -> String {
             0 => format!("{first} waits"),
             more => format!("{first} and {more} more wait"),
         };
-        let has = if hold.certainty > Certainty::Candidate { "has" } else { "may have" };
+        let has = if hold.is_known() { "has" } else { "may have" };
         Some(format!(" {who} for {}, which {} {has}.", names.resource(&hold.resource), names.party(&hold.holder)))
     });
     told.take(WAITS_TOLD).collect()

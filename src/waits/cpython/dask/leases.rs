@@ -1,8 +1,8 @@
 //! Locks and semaphores of the cluster that a process has, and which of its threads.
 //!
-//! In: the objects at hand of the frames of a process. Out: [`Lease`]. An object of `distributed.Lock` or `Semaphore` keeps the names of
-//! the leases that it was given until it gives them back. The thread inside its `with` block has it; else the one thread that has
-//! the object at hand. It does not ask whether the scheduler has let a lease run out.
+//! In: the objects at hand of the frames of a process. Out: [`Lease`]. An object of `distributed.Lock` or `Semaphore`
+//! keeps the names of its leases until it gives them back. The thread inside its `with` block has it; else the one
+//! thread that has the object at hand. It does not check whether the scheduler has let a lease run out.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::python::objects::Objects;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::TakenAt;
 
-/// What a process has of one lock or semaphore.
+/// A process's part of one lock or semaphore.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Lease {
     pub(super) kind: &'static Kind,

@@ -1,4 +1,5 @@
-//! What a process is to a cluster: worker, scheduler, client, nanny, by the objects that their classes keep lists of.
+//! The role of a process in a cluster: worker, scheduler, client, nanny. The source is the objects that their classes
+//! keep lists of.
 //!
 //! In: the modules of a process. Out: a [`Cluster`], and of it a [`ClusterMember`] with what its threads run, hold and wait for. Names
 //! are those that the scheduler knows: a worker's address, a task's key.
@@ -26,7 +27,7 @@ const CLASSES: [(&str, &str, &str); 4] = [
     ("distributed.client", "Client", "client"),
 ];
 
-/// What a process has of a cluster.
+/// A process's part of a cluster.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Cluster {
     /// The address of the scheduler.
@@ -34,7 +35,7 @@ pub(in super::super) struct Cluster {
     pub(super) roles: Vec<(Addr, ClusterRole)>,
 }
 
-/// What the modules of a process say; `None` where it is in no cluster.
+/// The cluster found in the modules of a process; `None` where it is in no cluster.
 pub(in super::super) fn find(inspector: &Inspector<'_>) -> Option<Cluster> {
     let objects = inspector.objects();
     let mut cluster = Cluster::default();
@@ -97,7 +98,7 @@ fn text(objects: &Objects<'_>, object: Addr, attribute: &str) -> Option<String> 
     objects.member(object, attribute).and_then(|text| objects.text(text))
 }
 
-/// What a process says of itself to its cluster.
+/// A process's own account of its membership in a cluster.
 pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Option<ClusterMember> {
     let cluster = facts.cluster()?;
     let inspector = &facts.inspector;
@@ -156,7 +157,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     Some(member)
 }
 
-/// The keys of tasks in a set of such.
+/// The keys of the tasks in a set.
 fn keys(objects: &Objects<'_>, set: Option<Addr>) -> Vec<String> {
     let what = || "tasks of a worker".to_owned();
     let list = set.and_then(|set| objects.bounded_sequence(set, CLUSTER_TASKS, what)).unwrap_or_default();

@@ -1,23 +1,26 @@
 //! Dask's cluster, as a process of it has it: what its threads wait for there, what they hold, which tasks they run.
 //!
-//! In: the Python objects of a process. Out: waits for locks, events and results of the cluster; holds of locks, also by threads of
-//! other captured processes of the same cluster; a [`ClusterMember`](crate::waits::cluster::ClusterMember) of each process, by which
-//! others join it. All is known by the shape of objects, whose classes are Python's own; what does not fit is a gap.
-//! It asks no scheduler, and of what the scheduler knows it says only what lies in a captured scheduler's memory.
+//! In: the Python objects of a process. Out:
+//! - waits for locks, events and results of the cluster;
+//! - holds of locks, also by threads of other captured processes of the same cluster;
+//! - a [`ClusterMember`](crate::waits::cluster::ClusterMember) of each process, by which others join it.
+//!
+//! The shape of objects, whose classes are Python's own, identifies everything; an object that does not fit is a gap.
+//! lockscope queries no scheduler. It reads a scheduler's knowledge only from the memory of a captured scheduler.
 
 mod leases;
 mod members;
 mod requests;
 
 use crate::image::Addr;
+use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
-use crate::python::{PythonFrame, library};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -55,7 +58,7 @@ pub(super) fn decode(
     Some(decoded)
 }
 
-/// Add who has the lock or semaphore of the cluster that somebody waits for: threads of any captured process of it.
+/// Add the holders of an awaited lock or semaphore of the cluster: threads of any captured process of it.
 pub(super) fn holders(family: &Cpython<'_>, blocked: &Blocked<'_>, key: &ResourceKey, out: &mut Observations) {
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
@@ -80,8 +83,11 @@ pub(super) fn holders(family: &Cpython<'_>, blocked: &Blocked<'_>, key: &Resourc
             out.holds.push(Hold {
                 frame: lease.frame.and_then(|frame| thread.merged_python(frame)),
                 taken: lease.taken.clone(),
-                certainty: if alone { Certainty::Inferred } else { Certainty::Candidate },
-                is_sole_holder: is_entered && alone,
+                strength: match (alone, is_entered) {
+                    (true, true) => Strength::Sole,
+                    (true, false) => Strength::Inferred,
+                    (false, _) => Strength::Candidate,
+                },
                 ..exact_hold(key, holder, None, vec![evidence])
             });
         }
@@ -116,7 +122,7 @@ fn label(request: &Request) -> Label {
 /// of any name.
 fn is_own(inspector: &Inspector<'_>, frame: &PythonFrame) -> bool {
     // `with` adds frames of contextlib to a stack.
-    if library::is_library(&frame.file) || frame.file.ends_with("/contextlib.py") {
+    if frame.origin.waits_for_caller() || frame.origin.is_stdlib("contextlib") {
         return true;
     }
     let module = module_of(inspector, frame);
@@ -141,7 +147,7 @@ pub(super) fn place(frame: &PythonFrame) -> String {
     }
 }
 
-/// The key of a task, or the name of a worker: mostly a text, else a number or a tuple of such.
+/// The key of a task, or the name of a worker: mostly a text, else a number or a tuple of texts and numbers.
 fn key_text(objects: &Objects<'_>, key: Addr) -> Option<String> {
     let plain = |key: Addr| objects.text(key).or_else(|| objects.unsigned(key).map(|number| number.to_string()));
     plain(key).or_else(|| {

@@ -1,5 +1,5 @@
-//! What a thread waits for in `distributed.utils.sync`: all blocking calls of Dask run a coroutine in the event loop and wait there for
-//! an `Event`.
+//! The target of a thread's wait in `distributed.utils.sync`: all blocking calls of Dask run a coroutine in the event
+//! loop and wait there for an `Event`.
 //!
 //! In: the frames of a thread. Out: a [`Request`]: the coroutine's method and object, or the scheduler's operation, say what it is;
 //! names are read from these. The task of the event loop has a number that no other has, and an acquire draws a lease's name: two
@@ -24,13 +24,13 @@ pub(super) struct Request {
     pub(super) kind: &'static Kind,
     /// The word for it in digests.
     pub(super) what: &'static str,
-    /// What is waited for by name, or the keys of tasks.
+    /// The names of the awaited objects, or the keys of tasks.
     pub(super) names: Vec<String>,
-    /// What no other request has.
+    /// A mark that no other request has.
     pub(super) mark: String,
     /// It gives up by itself.
     pub(super) timed: bool,
-    /// It is lockscope's own, by which the processes are looked at now.
+    /// It is lockscope's own request, made for the current sample.
     pub(super) is_of_the_look: bool,
     /// It has been answered.
     pub(super) is_over: bool,
@@ -42,7 +42,7 @@ pub(super) struct Request {
     pub(super) gap: Option<Gap>,
 }
 
-/// What the coroutine does.
+/// The coroutine's purpose.
 struct Wanted {
     kind: &'static Kind,
     what: &'static str,
@@ -100,7 +100,7 @@ pub(super) fn find(facts: &Facts<'_>, tid: i32) -> Option<Request> {
     })
 }
 
-/// What the function is for that `sync` runs.
+/// The purpose of the function that `sync` runs.
 fn wanted(
     objects: &Objects<'_>,
     function: Addr,
@@ -176,7 +176,7 @@ fn results(objects: &Objects<'_>, futures: Option<Addr>) -> Wanted {
     Wanted { kind: kinds::DASK_RESULT, what: "result", names, gap }
 }
 
-/// The operation that a call to the scheduler asks for: `send_recv_from_rpc` has it in its closure.
+/// The operation that a call to the scheduler requests: `send_recv_from_rpc` has it in its closure.
 fn operation(objects: &Objects<'_>, function: Addr) -> Option<String> {
     if objects.function_name(function)? != "send_recv_from_rpc" {
         return None;
@@ -188,7 +188,8 @@ fn operation(objects: &Objects<'_>, function: Addr) -> Option<String> {
         .find_map(|cell| objects.text(objects.out_of_cell(cell)))
 }
 
-/// What no other request has, and the same for people: the number of the task that runs the coroutine, and the lease that it asks for.
+/// A unique mark of the request, and the same for people: the number of the task that runs the coroutine, and the lease
+/// that it requests.
 fn mark(facts: &Facts<'_>, future: Option<Addr>, event: Addr) -> (String, String) {
     let inspector = &facts.inspector;
     let objects = inspector.objects();

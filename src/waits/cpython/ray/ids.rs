@@ -1,7 +1,7 @@
 //! Ids of Ray, as its objects of Cython keep them.
 //!
-//! In: an object. Out: the text that Ray itself prints for it, if its class and size are those of such an object and the bytes are such
-//! an id; else nothing. Which process has or runs what bears an id is asked elsewhere.
+//! In: an object. Out: the text that Ray itself prints for it, if its class, size and bytes are those of an id; else
+//! nothing. Other code finds which process has or runs the task or object with an id.
 
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::python::objects::Objects;
@@ -20,12 +20,14 @@ const OBJECT: Row = Row { class: "ObjectRef", length: 28 };
 const ACTOR: Row = Row { class: "ActorID", length: 16 };
 const JOB: Row = Row { class: "JobID", length: 4 };
 
-/// Of the id of an object the first bytes are the task's that makes it, and the others its number among the results of that.
+/// The first bytes of an object's id are those of the task that makes it. The others are its number among that task's
+/// results.
 const TASK: usize = 24;
-/// Of the id of a task the first bytes are its own, and the others the actor's, of whose id the last are the job's.
+/// The first bytes of a task's id are its own, and the others the actor's. The last bytes of an actor's id are the
+/// job's.
 const OWN_PART: usize = 8;
 
-/// What an `ObjectRef` stands for.
+/// The task or object behind an `ObjectRef`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// The task that makes it.

@@ -1,7 +1,9 @@
-//! What a process is to Ray: a worker that runs tasks or is an actor, or a driver, by the object that Ray keeps of it.
+//! The role of a process in Ray: a worker that runs tasks or is an actor, or a driver. The source is the object that
+//! Ray keeps about it.
 //!
-//! In: the modules and stacks of a process. Out: a [`ClusterMember`] with its cluster, job, worker and actor, and what its threads run and
-//! wait for. A task that a thread runs is told by its function: its id lies in C++ alone, and Ray's own list of tasks has it.
+//! In: the modules and stacks of a process. Out: a [`ClusterMember`] with its cluster, job, worker and actor, and the
+//! work and waits of its threads. A task that a thread runs is identified by its function: its id lies in C++ alone,
+//! and Ray's own list of tasks has it.
 
 use super::super::Facts;
 use super::super::dask::class_of;
@@ -16,7 +18,7 @@ use crate::waits::thread::{Process, ThreadView};
 
 /// `mode` of `ray._private.worker.global_worker`: `SCRIPT_MODE` is a driver, `WORKER_MODE` runs tasks (ray/_private/worker.py).
 const MODES: [(u64, &str); 2] = [(0, "client"), (1, "worker")];
-/// What calls the methods of actors, and where.
+/// The function that calls the methods of actors, and its file.
 const EXECUTOR: (&str, &str) = ("actor_method_executor", "/ray/_private/function_manager.py");
 /// In what tasks run that have no thread of their own, and where.
 const LOOP: (&str, &str) = ("main_loop", "/ray/_private/worker.py");
@@ -27,7 +29,7 @@ const POOL: &str = "ray::core::BoundedExecutor::BoundedExecutor(";
 /// The id of a worker, in letters (src/ray/common/constants.h, `kUniqueIDSize`).
 const WORKER_ID: usize = 56;
 
-/// What a process says of itself to Ray; `None` where it does not take part.
+/// A process's own account of its role in Ray; `None` where it is no participant.
 pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Option<ClusterMember> {
     let inspector = &facts.inspector;
     let objects = inspector.objects();
@@ -55,7 +57,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     for thread in &process.threads {
         let stack: Vec<&PythonFrame> = inspector.stack(thread.image.tid).collect();
         if is_worker && stack.iter().any(|frame| requests::is_of_the_look(inspector, frame)) {
-            // A task by which lockscope looks at others.
+            // A task by which lockscope samples others.
             return None;
         }
         if let Some(task) = is_worker.then(|| task(inspector, &stack)).flatten() {

@@ -1,8 +1,9 @@
-//! Ray, as a process of it has it: which tasks its threads run, and of which tasks they wait for the results.
+//! Ray, as one of its processes sees it: the tasks that its threads run, and the tasks whose results they wait for.
 //!
-//! In: the Python objects of a process. Out: waits for results of tasks, by their ids; a [`ClusterMember`](crate::waits::cluster::ClusterMember)
-//! of each process, by which others join it. The id of a task that an actor runs names the actor, so who is waited for is known
-//! without Ray's answer. It asks no other process, and does not know of tasks that no thread of this one has to do with.
+//! In: the Python objects of a process. Out: waits for results of tasks, by their ids; a
+//! [`ClusterMember`](crate::waits::cluster::ClusterMember) of each process, by which others join it. The id of a task
+//! that an actor runs names the actor, so the awaited process is known without Ray's answer. It queries no other
+//! process, and does not know of tasks that concern no thread of this one.
 
 mod ids;
 mod members;

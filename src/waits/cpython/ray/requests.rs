@@ -1,4 +1,4 @@
-//! What a thread waits for in `ray.get` and `ray.wait`: results of tasks, by the references that it gave.
+//! The target of a thread's wait in `ray.get` and `ray.wait`: results of tasks, by the references that it passed.
 //!
 //! In: the frames of a thread. Out: a [`Request`] with the ids of the tasks. A task is done once, so a thread that waits for the same
 //! task in two looks has waited all the time. Whether a result of several is there already is not known here.
@@ -18,7 +18,7 @@ const WORKER: &str = "/ray/_private/worker.py";
 /// The store into which the word comes that a task is done; a result whose bytes are on their way is awaited elsewhere
 /// (src/ray/core_worker/store_provider/memory_store).
 const STORE: &str = "ray::core::CoreWorkerMemoryStore::Get";
-/// What `ray.wait` makes of a time that was not given, in seconds.
+/// The time that `ray.wait` uses for a missing time-out, in seconds.
 const NO_TIME: u64 = 1_000_000;
 
 /// A function of Ray's that waits: its name, and the variables with the references and the time.
@@ -32,7 +32,7 @@ pub(super) struct Request {
     pub(super) wanted: Vec<Wanted>,
     /// It gives up by itself.
     pub(super) timed: bool,
-    /// It is lockscope's own, by which the processes are looked at now.
+    /// It is lockscope's own request, made for the current sample.
     pub(super) is_of_the_look: bool,
     /// There is one task, and the thread waits for the word that it is done.
     pub(super) is_undone: bool,

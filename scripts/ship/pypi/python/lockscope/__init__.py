@@ -7,6 +7,9 @@ The work is done by a native program, which this package carries: the hung proce
 
     with lockscope.expect(seconds=300):
         train()
+
+    @lockscope.expect(seconds=30)
+    def handle(request): ...
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._look import LockscopeError, attach, read, snapshot
+    from ._notebook import show
     from ._watch import expect, watch
     from .report import Report
 
     __version__: str
 
-__all__ = ["LockscopeError", "Report", "__version__", "attach", "binary", "expect", "read", "snapshot", "watch"]
+__all__ = ["LockscopeError", "Report", "__version__", "attach", "binary", "expect", "read", "show", "snapshot", "watch"]
 
 #: In which module what is.
 _PLACES = {
@@ -33,7 +37,9 @@ _PLACES = {
     "Report": "report",
     "attach": "_look",
     "expect": "_watch",
+    "load_ipython_extension": "_notebook",
     "read": "_look",
+    "show": "_notebook",
     "snapshot": "_look",
     "watch": "_watch",
 }

@@ -58,7 +58,7 @@ def snapshot(
     arguments = ["snapshot", str(process), "--quiet", "-o", os.fspath(path), *_options(tree, max_pause)]
     if redact:
         arguments.append("--redact")
-    _run(arguments, timeout)
+    _run(arguments, timeout, prints=False)
 
 
 def read(*paths: str | os.PathLike[str], timeout: float | None = None) -> Report:
@@ -75,7 +75,7 @@ def _options(tree: bool | None, max_pause: float | None) -> list[str]:
     return options
 
 
-def _run(arguments: list[str], timeout: float | None) -> bytes:
+def _run(arguments: list[str], timeout: float | None, prints: bool = True) -> bytes:
     # The program is a child, and may look at its parent by this.
     _program.allow_look_by(os.getpid())
     try:
@@ -90,7 +90,15 @@ def _run(arguments: list[str], timeout: float | None) -> bytes:
         raise TimeoutError(f"the look has taken longer than {timeout} seconds") from None
     except OSError as error:
         raise LockscopeError(str(error)) from error
-    if done.returncode not in LOOKED or arguments[0] != "snapshot" and not done.stdout:
+    if done.returncode not in LOOKED or prints and not done.stdout:
         said = done.stderr.decode("utf-8", "replace").strip()
         raise LockscopeError(said or f"the program has ended with status {done.returncode}")
     return done.stdout
+
+
+def run_to_files(processes: list[str], files: list[str], tree: bool | None, timeout: float | None) -> None:
+    """Look at processes, and write the report into each of these files, in the format of its ending."""
+    arguments = ["attach", *processes, "--quiet", *_options(tree, None)]
+    for file in files:
+        arguments += ["-o", file]
+    _run(arguments, timeout, prints=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import json
 import os
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import binary
+from . import _provoking, binary
 
 if TYPE_CHECKING:
     from pytest import CallInfo, Config, Item
@@ -72,8 +73,11 @@ class Recording:
         self._folder = os.environ.get(FOLDER, "")
         self._report_dir = report_dir
         self._is_worker = hasattr(config, "workerinput")
+        self._provokes = bool(config.getoption("lockscope_provoke"))
         self._known: set[str] = set()
         self._edges = {path: Edges(path) for path in self._own_files()}
+        #: Joins order the threads of one test alone: in the program these may run beside those of other tests.
+        self._part_ended = getattr(ctypes.CDLL(None), "lockscope_part_ended", None)
 
     def pytest_report_header(self) -> str | None:
         return None if self._is_worker else f"lockscope: locks are recorded, in {self._folder}"
@@ -83,17 +87,31 @@ class Recording:
         outcome = yield
         if call.when == "setup":
             return
+        if call.when == "teardown" and self._part_ended is not None:
+            self._part_ended()
         files = self._own_files()
         edges = [self._edges.setdefault(path, Edges(path)) for path in files]
         # All of them read on, whatever the first says.
         if not any([one.have_new_circle() for one in edges]):
             return
         report = outcome.get_result()
-        for finding in self._new(files):
+        findings = self._new(files)
+        for finding in findings:
             report.sections.append((SECTION, f"could deadlock: {finding['title']}\n{finding['message']}"))
             # Of the test, for JUnit's file, and of this report.
             for properties in (item.user_properties, report.user_properties):
                 properties.append((PROPERTY, finding["title"]))
+        if findings and self._provokes:
+            self._provoke(item, report, files[0])
+
+    def _provoke(self, item: Item, report: Any, orders: str) -> None:
+        """Have the deadlock happen in a process of its own; the test fails by it."""
+        provoked = _provoking.provoke(item, orders)
+        if provoked.has_hung and report.passed:
+            report.outcome = "failed"
+            report.longrepr = f"The test deadlocks when threads are held back at the locks of its orders.\n{provoked.text}"
+        elif provoked.text:
+            report.sections.append((SECTION, provoked.text))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """All of it, of all processes: what children and other workers did belongs to no test."""

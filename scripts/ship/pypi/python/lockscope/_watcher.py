@@ -165,6 +165,8 @@ class Watcher:
 
     def _arguments(self) -> list[str]:
         arguments = ["--on-hang", self._settings.on_hang]
+        if self._settings.stuck_after is not None:
+            arguments += ["--stuck-after", f"{self._settings.stuck_after:g}s"]
         if self._settings.gpu_core:
             arguments.append("--gpu-core")
         if self._settings.report_dir:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import _settings
+from . import _provoking, _settings
 from ._controller import Controller
 from ._watcher import Watcher
 
@@ -27,7 +27,7 @@ def pytest_addoption(parser: Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: Config) -> None:
     """Begins anew with the recorder, where it is wanted: the loader takes it in only at the start of a process."""
-    if config.getoption("lockscope_record"):
+    if _records(config):
         from . import _recording
 
         _recording.begin_anew(config)
@@ -36,13 +36,22 @@ def pytest_cmdline_main(config: Config) -> None:
 def pytest_configure(config: Config) -> None:
     """Chooses the part that this process plays."""
     config.addinivalue_line("markers", MARKER_HELP)
+    if _provoking.is_again():
+        # The program watches this process, and ends it.
+        return
     settings = _settings.read(config)
     # pytest-xdist has decided by now whether it distributes the tests; its workers never do.
     if getattr(config.option, "dist", "no") == "no":
         config.pluginmanager.register(Watcher(config, settings), "lockscope_watcher")
     else:
         config.pluginmanager.register(Controller(config, settings), "lockscope_controller")
-    if config.getoption("lockscope_record"):
+    if _records(config):
         from . import _recording
 
         config.pluginmanager.register(_recording.Recording(config, settings.report_dir), "lockscope_recording")
+
+
+def _records(config: Config) -> bool:
+    """Whether locks are to be recorded; a test that runs again is recorded by the program."""
+    is_wanted = config.getoption("lockscope_record") or config.getoption("lockscope_provoke")
+    return bool(is_wanted) and not _provoking.is_again()

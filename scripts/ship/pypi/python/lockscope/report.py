@@ -1,4 +1,4 @@
-"""The report of lockscope as Python objects: version 1.1 of its JSON.
+"""The report of lockscope as Python objects: version 1.2 of its JSON.
 
 Written by scripts/check/report-types.py from `lockscope schema`; not by hand.
 """
@@ -48,17 +48,18 @@ __all__ = [
     "NcclRank",
     "NcclRas",
     "Needs",
+    "Participant",
+    "ParticipantLine",
+    "ParticipantPlace",
     "Place",
     "Process",
+    "Proof",
     "PythonInfo",
     "RankGroup",
     "RegistersRead",
     "Report",
     "Resource",
     "RunningTask",
-    "Scene",
-    "SceneLine",
-    "ScenePlace",
     "Severity",
     "Source",
     "SourceKind",
@@ -77,29 +78,29 @@ __all__ = [
 ]
 
 
-#: What was looked at.
+#: The kind of a report's source.
 SourceKind = Literal["live", "core", "snapshot", "merged", "recorded"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the facts come from."""
+    """The source of the facts."""
 
-    #: What was looked at.
+    #: The kind of the source.
     kind: SourceKind
 
-    #: The file, if it was one.
+    #: The file, if the source is one.
     path: Optional[str] = None
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, as it is told from others."""
+    """The identity of a machine."""
 
     #: Its name; not in a snapshot that was written with `--redact`.
     name: Optional[str] = None
 
-    #: What it drew by lot when it was started: equal on one machine until it is started again.
+    #: A random id of the boot: equal on one machine until the next start.
     boot_id: Optional[str] = None
 
     #: Release of its kernel.
@@ -131,51 +132,54 @@ class ThreadReference:
 
 
 @dataclass(frozen=True)
-class SceneLine:
-    """A line of source, and what somebody does there."""
+class ParticipantLine:
+    """A line of source, and the participant's action there."""
 
     #: "holds it", "waits, held by Thread-2".
     does: str
 
-    #: Its number, where it is known at which line.
+    #: Its number, if known.
     line: Optional[int] = None
 
-    #: Its text, where that may be shown.
+    #: Its text, if it may be shown.
     text: Optional[str] = None
+
+    #: Where in the text the lock's name stands, else the call: the number of bytes before it. (Since 1.2.)
+    column: Optional[int] = None
 
 
 @dataclass(frozen=True)
-class ScenePlace:
-    """A function, and what happens in it."""
+class ParticipantPlace:
+    """A function, with the lines that matter in it."""
 
-    #: What happens there, in the order of the lines.
-    lines: List[SceneLine]
+    #: The lines that matter there, in their order.
+    lines: List[ParticipantLine]
 
-    #: The source file, by its absolute path where that is known.
+    #: The source file, by its absolute path if known.
     file: Optional[str] = None
 
     #: The line that the function is at.
     line: Optional[int] = None
 
-    #: The function, or module and offset of one without a name.
+    #: The function, or module and offset if it has no name.
     function: Optional[str] = None
 
-    #: The file was changed after the process began: these may not be the lines that run.
+    #: The file was changed after the process began, so these may not be the lines that run.
     changed: Optional[bool] = None
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Somebody who takes part, or several who do the same, at the lines of source that matter. (Since 1.1.)"""
+class Participant:
+    """A participant, or several with the same activity, at the lines of source that matter. (Since 1.1.)"""
 
-    #: `Thread-1 (14016)`, or of several `pool_0 (14016) and 31 more`.
+    #: `Thread-1 (14016)`; for several `pool_0 (14016) and 31 more`.
     who: str
 
-    #: The threads; none for whoever is no thread.
+    #: The threads; none for a participant that is no thread.
     threads: List[ThreadReference]
 
-    #: Where they are: the place where they wait is the last.
-    places: List[ScenePlace]
+    #: Their places: the last one is the place of the wait.
+    places: List[ParticipantPlace]
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,7 @@ class CudaInfo:
     #: Version of the user-mode driver.
     libcuda: Optional[str] = None
 
-    #: Version of the runtime, where it is a library of its own.
+    #: Version of the runtime, if that is a library of its own.
     libcudart: Optional[str] = None
 
     #: Version of the kernel driver.
@@ -207,13 +211,13 @@ class CudaInfo:
 class Namespaces:
     """Namespaces by their inodes; `None` where they could not be read."""
 
-    #: Of process ids.
+    #: The namespace of process ids.
     pid: Optional[int] = None
 
-    #: Of the network.
+    #: The network namespace.
     net: Optional[int] = None
 
-    #: Of System V objects and message queues.
+    #: The namespace of System V objects and message queues.
     ipc: Optional[int] = None
 
 
@@ -233,7 +237,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which process of which job it is."""
+    """The identity of a process: its host, and its place in a job."""
 
     #: Its id in its own PID namespace.
     ns_pid: int
@@ -241,43 +245,44 @@ class Identity:
     #: Its namespaces.
     namespaces: Namespaces = field(default_factory=lambda: Namespaces(**{}))
 
-    #: When it started, in clock ticks since boot.
+    #: Its start, in clock ticks since boot.
     start_ticks: Optional[int] = None
 
-    #: The job that it belongs to, by the variables of the innermost launcher, or by the word of its cluster.
+    #: Its job, by the variables of the innermost launcher, or by its cluster.
     job: Optional[Job] = None
 
-    #: Its rank there.
+    #: Its rank in the job.
     rank: Optional[int] = None
 
-    #: How many ranks there are.
+    #: The number of ranks of the job.
     size: Optional[int] = None
 
-    #: How many times the job was started again before.
+    #: The number of earlier attempts of the job.
     attempt: Optional[int] = None
 
     #: Its number among the ranks of its node.
     local_rank: Optional[int] = None
 
-    #: How many ranks its node has.
+    #: The number of ranks on its node.
     local_size: Optional[int] = None
 
-    #: It inherited the rank from the process that is the rank, as workers of a DataLoader do.
+    #: It is a helper, which inherited the rank from the process that is the rank. Workers of a DataLoader are such
+    #: helpers.
     helper: Optional[bool] = None
 
-    #: What started the ranks of this node: process id and ticks of its start.
+    #: The process that started the ranks of this node: process id and ticks of its start.
     launcher: Optional[List[int]] = None
 
-    #: The machine that it runs on, in a report over several. (Since 1.1.)
+    #: Its machine, in a report over several. (Since 1.1.)
     host: Optional[Host] = None
 
-    #: Addresses of its network namespace, without those of loopback.
+    #: Addresses of its network namespace, except loopback.
     addresses: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ClusterRole:
-    """What a process is to a cluster."""
+    """A process's role in a cluster."""
 
     #: `worker`, `scheduler`, `client` or `nanny`, which starts a worker and looks after it.
     role: str
@@ -285,7 +290,7 @@ class ClusterRole:
     #: Its address.
     address: Optional[str] = None
 
-    #: What the cluster calls it.
+    #: The cluster's name for it.
     name: Optional[str] = None
 
     #: Its id, which no other has.
@@ -320,13 +325,13 @@ class RunningTask:
     #: It burns CPU, in digests.
     is_busy: Optional[bool] = None
 
-    #: What the thread does, in digests.
+    #: The thread's activity, in digests.
     doing: Optional[str] = None
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What a thread waits for in a cluster."""
+    """A thread's wait in a cluster."""
 
     #: The thread.
     tid: int
@@ -337,7 +342,7 @@ class ClusterRequest:
     #: The name of it, or the keys of the tasks whose results are wanted.
     names: List[str]
 
-    #: What no other request has and each part of which is the same for as long as this one lasts.
+    #: A text that no other request has. Each part stays the same for as long as this request lasts.
     request: str
 
     #: The task that it runs.
@@ -378,7 +383,7 @@ class ClusterLease:
     #: The line of the program that took it, or that has it.
     place: Optional[str] = None
 
-    #: The thread is inside the `with` block: nobody else gives it back but by misuse.
+    #: The thread is inside the `with` block: no other thread gives it back but by misuse.
     is_entered: Optional[bool] = None
 
 
@@ -389,13 +394,13 @@ class WaitingTask:
     #: Its key.
     task: str
 
-    #: Keys of those that it waits for.
+    #: Keys of the tasks that it waits for.
     on: List[str]
 
 
 @dataclass(frozen=True)
 class Granted:
-    """What a scheduler has given of a lock or semaphore."""
+    """The leases of one lock or semaphore that a scheduler has given."""
 
     #: Its name.
     name: str
@@ -409,12 +414,12 @@ class Granted:
 
 @dataclass(frozen=True)
 class ClusterMember:
-    """A process of a cluster, as its own memory tells it."""
+    """A process of a cluster, by its own memory."""
 
     #: `dask`, `ray`.
     engine: str
 
-    #: What the process is to the cluster: several things at once where one process starts all.
+    #: The process's roles in the cluster: several where one process starts everything.
     roles: List[ClusterRole]
 
     #: The address of the scheduler, or of Ray's control service, which all processes of a cluster share.
@@ -432,16 +437,16 @@ class ClusterMember:
     #: How many more such tasks there are than are named.
     ready_beyond: Optional[int] = None
 
-    #: What its threads wait for.
+    #: The waits of its threads.
     requests: List[ClusterRequest] = field(default_factory=list)
 
     #: Locks and semaphores of the cluster that it has.
     leases: List[ClusterLease] = field(default_factory=list)
 
-    #: Of a scheduler: tasks that wait for others, and for which.
+    #: For a scheduler: tasks that wait for other tasks, with those.
     waiting: List[WaitingTask] = field(default_factory=list)
 
-    #: Of a scheduler: leases that it has given, of each lock or semaphore.
+    #: For a scheduler: the leases that it has given, for each lock or semaphore.
     granted: List[Granted] = field(default_factory=list)
 
 
@@ -449,7 +454,7 @@ class ClusterMember:
 class Connection:
     """One end of a TCP connection."""
 
-    #: Its descriptor; the first of several.
+    #: Its descriptor; the lowest if there are several.
     fd: int
 
     #: Address and port of this end.
@@ -461,13 +466,13 @@ class Connection:
     #: `established`, `close-wait`, ...
     state: str
 
-    #: Bytes that have come and were not read.
+    #: Bytes that have arrived and were not read.
     unread: int
 
     #: Bytes that were sent and not acknowledged.
     unsent: int
 
-    #: Bytes that it has carried since it was opened, both ways together, of a rank and where the kernel counts them.
+    #: Bytes that a rank's connection has carried since it was opened, both ways together, if the kernel counts them.
     #: (Since 1.1.)
     bytes: Optional[int] = None
 
@@ -476,7 +481,7 @@ class Connection:
 class GpuCollective:
     """A collective of NCCL."""
 
-    #: `AllReduce`, `SendRecv`; null where the kernel serves several.
+    #: `AllReduce`, `SendRecv`; null if the kernel serves several.
     operation: Optional[str] = None
 
     #: `Sum`.
@@ -496,13 +501,13 @@ class GpuCollective:
 class GpuLine:
     """A source line."""
 
-    #: The file as the compiler noted it.
+    #: The file, as the compiler noted it.
     file: str
 
     #: The line.
     line: int
 
-    #: The function, where it was inlined or called.
+    #: The function, if it was inlined or called.
     function: Optional[str] = None
 
 
@@ -510,7 +515,7 @@ class GpuLine:
 class GpuPlace:
     """Threads of a kernel on one line, or at one address."""
 
-    #: Source lines, the innermost inlined call first; empty where the code was compiled without.
+    #: Source lines, the innermost inlined call first; empty if the code was compiled without them.
     lines: List[GpuLine]
 
     #: Program counters.
@@ -528,10 +533,10 @@ class GpuPlace:
     #: Block of one of them.
     example_block: List[int]
 
-    #: Its place in the block.
+    #: Its index in the block.
     example_thread: List[int]
 
-    #: The function of the code, where it is not the kernel itself.
+    #: The function of the code, if it is not the kernel itself.
     function: Optional[str] = None
 
     #: Calls that led there, the innermost first.
@@ -545,7 +550,7 @@ class GpuKernel:
     #: Its name for people, without parameters.
     name: str
 
-    #: As it stands in the file.
+    #: Its name in the file.
     symbol: str
 
     #: The driver's number of the launch.
@@ -566,7 +571,7 @@ class GpuKernel:
     #: Threads of a block.
     block: List[int]
 
-    #: Blocks of a cluster; zeros where it has none.
+    #: Blocks of a cluster; zeros if it has none.
     cluster: List[int]
 
     #: Its arguments, as words of eight bytes.
@@ -581,7 +586,7 @@ class GpuKernel:
     #: Threads.
     threads: int
 
-    #: Where they were, most threads first.
+    #: Their places, the one with most threads first.
     places: List[GpuPlace]
 
     #: The collective of NCCL that it is part of.
@@ -598,10 +603,10 @@ class GpuError:
     #: Its source lines, the innermost first.
     lines: List[GpuLine]
 
-    #: How many threads it struck; 0 where only the multiprocessor tells.
+    #: The number of affected threads; 0 if only the multiprocessor reports the error.
     threads: int
 
-    #: The kernel, where it is known.
+    #: The kernel, if known.
     kernel: Optional[str] = None
 
     #: The instruction.
@@ -610,9 +615,9 @@ class GpuError:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that a process used, by a core of it."""
+    """A GPU that a process used, from a core of it."""
 
-    #: CUDA's number of it in the process.
+    #: CUDA's number for it in the process.
     device: int
 
     #: `NVIDIA H100 80GB HBM3`.
@@ -624,7 +629,7 @@ class Gpu:
     #: The file.
     core: str
 
-    #: Kernels that had begun and not ended. One that has yet to begin is not known.
+    #: Kernels that had begun and not ended. Kernels that had not begun are unknown.
     kernels: List[GpuKernel]
 
     #: Its multiprocessors.
@@ -639,7 +644,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Enqueued:
-    """The last operation of a group of ranks that a process has enqueued: what is not there it has not come to."""
+    """The last operation of a group of ranks that a process has enqueued. The process has not reached later
+    operations."""
 
     #: `gloo`, `nccl`.
     backend: str
@@ -647,7 +653,7 @@ class Enqueued:
     #: The group.
     group: str
 
-    #: Its number there.
+    #: Its number in the group.
     last: int
 
     #: `all_reduce`.
@@ -656,11 +662,11 @@ class Enqueued:
     #: It is done.
     over: bool
 
-    #: How many ranks the group has.
+    #: The number of ranks in the group.
     size: Optional[int] = None
 
 
-#: What a thread does, by the kernel's word.
+#: The state of a thread, by the kernel.
 ThreadState = Literal["running", "sleeping", "disk-sleep", "stopped", "traced", "zombie", "other"]
 
 
@@ -677,15 +683,15 @@ class CudaError:
 
 @dataclass(frozen=True)
 class CudaCallError:
-    """An error that a call into CUDA's driver has answered."""
+    """An error that a call into CUDA's driver has returned."""
 
     #: Its number: 700.
     number: int
 
-    #: The call that answered it first, since the last other error.
+    #: The call that returned it first, since the last other error.
     function: str
 
-    #: How long ago, in milliseconds.
+    #: The time since then, in milliseconds.
     since_ms: Optional[int] = None
 
 
@@ -693,32 +699,31 @@ class CudaCallError:
 class CudaCall:
     """A call into CUDA's driver."""
 
-    #: `cuStreamSynchronize`, as the program has asked for it.
+    #: `cuStreamSynchronize`, as the program has requested it.
     function: str
 
-    #: The first four words that it was given, in hexadecimal digits; a function with fewer arguments has not looked at
-    #: the rest.
+    #: Its first four argument words, in hexadecimal digits. A function with fewer arguments ignores the rest.
     arguments: List[str]
 
-    #: How long ago it began, in milliseconds.
+    #: The time since its start, in milliseconds.
     since_ms: Optional[int] = None
 
-    #: What it has answered; absent while the thread is in it.
+    #: Its result; absent while the thread is in the call.
     result: Optional[int] = None
 
-    #: The last error that a call of the thread has answered.
+    #: The last error that a call of the thread has returned.
     error: Optional[CudaCallError] = None
 
 
-#: What a merged frame is.
+#: The kind of a merged frame.
 FrameKind = Literal["native", "inline", "python", "boundary"]
 
 
-#: How a native frame was found.
+#: The way in which a native frame was found.
 Trust = Literal["cfi", "frame-pointer", "scan"]
 
 
-#: Whose code a frame runs, where that is known and not the program's.
+#: The provenance of a frame's code, if known and not the program's.
 Library = Literal["c", "cuda", "nccl", "python", "rust"]
 
 
@@ -726,7 +731,7 @@ Library = Literal["c", "cuda", "nccl", "python", "rust"]
 class Frame:
     """One frame."""
 
-    #: What it is.
+    #: The kind of the frame.
     kind: FrameKind
 
     #: Function; null prints as module and pc.
@@ -744,13 +749,13 @@ class Frame:
     #: Instruction pointer.
     pc: Optional[str] = None
 
-    #: How it was found, for a native frame.
+    #: The way in which it was found, for a native frame.
     trust: Optional[Trust] = None
 
-    #: Whose code it is, where that is known and not the program's.
+    #: The provenance of its code, if known and not the program's.
     library: Optional[Library] = None
 
-    #: Whose code it is, as a person calls that: `CPython`, `pytest`. The program's own has none. (Since 1.1.)
+    #: The name of its code's owner for people: `CPython`, `pytest`. The program's own code has none. (Since 1.1.)
     belongs_to: Optional[str] = None
 
     #: Offset of the pc in its module.
@@ -770,13 +775,13 @@ class SystemCall:
     #: All six argument registers, used or not.
     arguments: List[str]
 
-    #: Its name, where it is one that waits.
+    #: Its name, if it is a call that waits.
     name: Optional[str] = None
 
 
 @dataclass(frozen=True)
 class NativeFrame:
-    """A frame before anything was merged."""
+    """A native frame before merging."""
 
     #: Instruction pointer.
     pc: str
@@ -784,10 +789,10 @@ class NativeFrame:
     #: Stack pointer.
     sp: str
 
-    #: How it was found.
+    #: The way in which it was found.
     trust: Trust
 
-    #: Callee-saved registers that are known there: name and value; of the innermost frames only.
+    #: Callee-saved registers that are known there: name and value; in the innermost frames only.
     registers: List[List[str]]
 
     #: Function.
@@ -807,7 +812,7 @@ class NativeFrame:
 class Words:
     """Words of memory."""
 
-    #: The resource that lies there.
+    #: The resource at this address.
     resource: str
 
     #: Address of the first word.
@@ -819,7 +824,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Working:
-    """What was read of one thread."""
+    """The captured data of one thread."""
 
     #: Registers at the stop: name and value.
     registers: List[List[str]]
@@ -827,10 +832,10 @@ class Working:
     #: Native frames as they were unwound, innermost first, with those that run Python.
     native: List[NativeFrame]
 
-    #: Why there are no more.
+    #: The reason why there are no more frames.
     end: str
 
-    #: Memory of what it waits for and holds, as far as that lies in memory.
+    #: Memory of the resources that it waits for and holds, if they lie in memory.
     memory: List[Words]
 
     #: The system call that it is in.
@@ -844,7 +849,7 @@ class Thread:
     #: Thread id.
     tid: int
 
-    #: Thread id in the target's PID namespace.
+    #: Thread id in the target's own PID namespace.
     ns_tid: int
 
     #: Name from Python, else the kernel's.
@@ -853,29 +858,29 @@ class Thread:
     #: The kernel's name.
     os_name: str
 
-    #: What the kernel says that it does.
+    #: Its state, by the kernel.
     state: ThreadState
 
     #: Merged frames, innermost first.
     frames: List[Frame]
 
-    #: What it is there for, or in which framework, in one phrase.
+    #: Its purpose, or its framework, in one phrase.
     role: Optional[str] = None
 
-    #: The error that CUDA's runtime keeps for it until somebody asks. (Since 1.1.)
+    #: The error that CUDA's runtime keeps for it until the program requests the error. (Since 1.1.)
     cuda_error: Optional[CudaError] = None
 
-    #: Its last call into CUDA's driver, where the recorder saw it. (Since 1.1.)
+    #: Its last call into CUDA's driver, if the recorder saw it. (Since 1.1.)
     cuda_call: Optional[CudaCall] = None
 
-    #: The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
-    #: library, or a line of the program itself.
+    #: The call: the entry point of CUDA or the C library that has a known name, a function of Python's library that the
+    #: program called, or a line of the program itself.
     call: Optional[int] = None
 
-    #: The line of the program that made the call, where that is another frame.
+    #: The line of the program that made the call, if that is another frame.
     caller: Optional[int] = None
 
-    #: How it was read, on request.
+    #: The steps of reading it, on request.
     working: Optional[Working] = None
 
 
@@ -907,29 +912,30 @@ class Process:
     #: CUDA, if it is loaded.
     cuda: Optional[CudaInfo] = None
 
-    #: Which process of which job it is, where that is known. (Since 1.1.)
+    #: The identity of the process: its host, and its place in a job, where they are known. (Since 1.1.)
     identity: Optional[Identity] = None
 
-    #: What it is to a cluster of workers, as Dask's. (Since 1.1.)
+    #: Its role in a cluster of workers, such as Dask's. (Since 1.1.)
     cluster: Optional[ClusterMember] = None
 
     #: Its TCP connections. (Since 1.1.)
     sockets: List[Connection] = field(default_factory=list)
 
-    #: Its GPUs, where there are cores of them.
+    #: Its GPUs, if there are cores of them.
     gpus: List[Gpu] = field(default_factory=list)
 
-    #: What it has enqueued last in each group of ranks, by PyTorch's Flight Recorder in its memory. (Since 1.1.)
+    #: The last operation that it enqueued in each group of ranks, by PyTorch's Flight Recorder in its memory. (Since
+    #: 1.1.)
     enqueued: List[Enqueued] = field(default_factory=list)
 
 
-#: What of a thing is waited for, where that is not the whole of it.
+#: The awaited part of a resource, where that is not the whole.
 Wanted = Literal["data", "answer", "room", "connection", "end"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thing lies, as far as that tells whose it is."""
+    """The location of an object, as far as it shows the owner."""
 
     #: Which one it is.
     kind: Literal["module", "file", "stack", "library", "heap"]
@@ -940,7 +946,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Resource:
-    """A lock or another thing waited for."""
+    """A lock or another object that something waits for."""
 
     #: `r1`, `r2`, ...
     id: str
@@ -951,25 +957,25 @@ class Resource:
     #: Process in which `address` lies.
     process: str
 
-    #: For people.
+    #: Its name for people.
     label: str
 
-    #: Words of it.
+    #: Further facts, by name.
     state: Dict[str, Any]
 
     #: Address.
     address: Optional[str] = None
 
-    #: What of it is waited for, where that is not the whole of it.
+    #: The awaited part of it, where that is not the whole.
     wanted: Optional[Wanted] = None
 
-    #: What it is: "mutex", "asyncio.Lock", `pipe:[4026]`.
+    #: Its kind or identity: "mutex", "asyncio.Lock", `pipe:[4026]`.
     noun: Optional[str] = None
 
-    #: What the program calls it.
+    #: The program's name for it.
     name: Optional[str] = None
 
-    #: How far it lies behind the begin of what has that name.
+    #: Its distance in bytes from the start of the named object.
     offset: Optional[int] = None
 
     #: The function that it is for: what runs for a future, or which call has a lock without a name.
@@ -1008,7 +1014,7 @@ class TakenAt:
 
 @dataclass(frozen=True)
 class Callback:
-    """A function that somebody called back."""
+    """A function that a call called back."""
 
     #: Index of its frame; null on the way into it.
     frame: Optional[int] = None
@@ -1018,6 +1024,10 @@ class Callback:
 Certainty = Literal["candidate", "inferred", "exact"]
 
 
+#: The proof of a link or a finding, the weakest first. A whole is as strong as its weakest part.
+Proof = Literal["absence", "code", "recorded"]
+
+
 @dataclass(frozen=True)
 class Wait:
     """One wait."""
@@ -1025,22 +1035,22 @@ class Wait:
     #: Process of the waiter.
     process: str
 
-    #: What it waits for.
+    #: The resource that it waits for.
     resource: str
 
-    #: `all` or `any` holders must let go.
+    #: `all` or `any` holders must release it.
     needs: Needs
 
-    #: Ends by a time-out.
+    #: Whether the wait ends by a time-out.
     timed: bool
 
-    #: How sure.
+    #: Its certainty.
     certainty: Certainty
 
-    #: How it is known.
+    #: The evidence, in sentences.
     evidence: List[str]
 
-    #: Waiting thread; null when a resource waits.
+    #: Waiting thread; null if a resource waits.
     tid: Optional[int] = None
 
     #: The resource that waits, for a waiter that is no thread.
@@ -1049,31 +1059,34 @@ class Wait:
     #: `read`, `write`, ...
     mode: Optional[str] = None
 
-    #: Sleeping since.
+    #: The time since the thread went to sleep, in milliseconds.
     since_ms: Optional[int] = None
 
     #: Index of the waiting frame.
     frame: Optional[int] = None
 
-    #: The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
-    #: library, or a line of the program itself.
+    #: The call: the entry point of CUDA or the C library that has a known name, a function of Python's library that the
+    #: program called, or a line of the program itself.
     call: Optional[int] = None
 
-    #: The line of the program that made the call, where that is another frame.
+    #: The line of the program that made the call, if that is another frame.
     caller: Optional[int] = None
 
-    #: The line where it waits, of a waiter that has no frames: a task. (Since 1.1.)
+    #: The line of the wait, for a waiter without frames: a task. (Since 1.1.)
     place: Optional[TakenAt] = None
 
-    #: It waits in a function that was called back, by the call that took what the waiter holds.
+    #: It waits in a callback of the call that took the waiter's hold.
     callback: Optional[Callback] = None
+
+    #: Its proof: `recorded`, `code` or `absence`. (Since 1.2.)
+    proof: Proof = "absence"
 
 
 #: Why a holder can never let go.
 Gone = Literal["exited", "left-in-parent", "process-dead"]
 
 
-#: Who saw that something was taken, where neither the lock nor the code of a thread tells it.
+#: The observer of a hold that neither the lock nor the code of a thread shows.
 HoldSource = Literal["recorder"]
 
 
@@ -1084,25 +1097,25 @@ class Hold:
     #: Process of the holder.
     process: str
 
-    #: What it holds.
+    #: The resource that it holds.
     resource: str
 
-    #: How sure.
+    #: Its certainty.
     certainty: Certainty
 
-    #: How it is known.
+    #: The evidence, in sentences.
     evidence: List[str]
 
-    #: Holding thread (its former tid when gone); null when a whole process holds.
+    #: Holding thread (its former tid when gone); null if a whole process holds.
     tid: Optional[int] = None
 
-    #: Its id in `resources`, where a task or a kernel of the GPU holds. (Since 1.1.)
+    #: Its id in `resources`, if a task or a kernel of the GPU holds. (Since 1.1.)
     holder_resource: Optional[str] = None
 
-    #: Its rank, where a rank of a job holds. (Since 1.1.)
+    #: Its rank, if a rank of a job holds. (Since 1.1.)
     holder_rank: Optional[int] = None
 
-    #: Why the holder can never let go.
+    #: The reason why the holder can never release it.
     gone: Optional[Gone] = None
 
     #: `read`, `write`.
@@ -1111,21 +1124,24 @@ class Hold:
     #: Index of the frame that took it.
     frame: Optional[int] = None
 
-    #: The line where it was taken, where that is known: the frame has gone on since. (Since 1.1.)
+    #: The line where it was taken, if known: the frame has gone on since. (Since 1.1.)
     taken: Optional[TakenAt] = None
 
-    #: How long ago it was taken, in milliseconds, where the recorder saw it. (Since 1.1.)
+    #: The time since it was taken, in milliseconds, if the recorder saw it. (Since 1.1.)
     since_ms: Optional[int] = None
 
-    #: `recorder`: the recorder saw it being taken (`lockscope run --record`). (Since 1.1.)
+    #: `recorder`: the recorder saw the call that took it (`lockscope run --record`). (Since 1.1.)
     source: Optional[HoldSource] = None
 
-    #: The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
-    #: library, or a line of the program itself.
+    #: The call: the entry point of CUDA or the C library that has a known name, a function of Python's library that the
+    #: program called, or a line of the program itself.
     call: Optional[int] = None
 
-    #: The line of the program that made the call, where that is another frame.
+    #: The line of the program that made the call, if that is another frame.
     caller: Optional[int] = None
+
+    #: Its proof: `recorded`, `code` or `absence`. (Since 1.2.)
+    proof: Proof = "absence"
 
 
 @dataclass(frozen=True)
@@ -1147,11 +1163,14 @@ class Edge:
     #: The resource that waits, for a waiter that is no thread.
     waiter_resource: Optional[str] = None
 
-    #: Holding thread; null when a process or a resource holds.
+    #: Holding thread; null if a process or a resource holds.
     holder: Optional[int] = None
 
     #: The resource that holds, for a holder that is no thread.
     holder_resource: Optional[str] = None
+
+    #: Its proof: the weaker of its wait's and its hold's. (Since 1.2.)
+    proof: Proof = "absence"
 
 
 @dataclass(frozen=True)
@@ -1165,11 +1184,11 @@ class Cycle:
     edges: List[Edge]
 
 
-#: How grave a finding is.
+#: The severity of a finding.
 Severity = Literal["error", "warning", "note"]
 
 
-#: Whether a finding is about what was seen to happen. What says nothing is.
+#: Whether a finding is about something that happened. A finding without a class is.
 FindingClass = Literal["possible"]
 
 
@@ -1177,37 +1196,40 @@ FindingClass = Literal["possible"]
 class Finding:
     """A recognised situation."""
 
-    #: Its name in the contract.
+    #: Its code in the contract.
     code: str
 
-    #: How grave.
+    #: Its severity.
     severity: Severity
 
     #: A headline.
     title: str
 
-    #: What happens, in sentences.
+    #: The events, in sentences.
     message: str
 
-    #: Threads that take part.
+    #: Participating threads.
     threads: List[ThreadReference]
 
-    #: Resources that take part.
+    #: Participating resources.
     resources: List[str]
 
-    #: What to change.
+    #: The recommended changes.
     help: List[str]
 
-    #: Public reports of the same.
+    #: Public reports of the same problem.
     references: List[str]
 
-    #: `possible`: it did not happen, and could. (Since 1.1.)
+    #: `possible`: it did not happen, but could. (Since 1.1.)
     class_: Optional[FindingClass] = None
 
-    #: How sure: `exact` only where all of its premises were read.
+    #: Its certainty: `exact` only if all of its premises were read.
     certainty: Certainty = "inferred"
 
-    #: Of a wait without end: what could have ended it, and why that cannot.
+    #: Its proof: the weakest of its premises. (Since 1.2.)
+    proof: Proof = "absence"
+
+    #: For a wait without end: everything that could have ended it, and why it cannot.
     ruled_out: List[str] = field(default_factory=list)
 
 
@@ -1215,7 +1237,7 @@ class Finding:
 class Gap:
     """Something that could not be read or decided, with the reason. Gaps are part of every report."""
 
-    #: What is missing: "stack of thread 543", "readers of rwlock 0x..".
+    #: The missing data: "stack of thread 543", "readers of rwlock 0x..".
     what: str
 
     #: Why, and where there is one, the next thing to try.
@@ -1224,18 +1246,18 @@ class Gap:
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Ranks that do the same."""
+    """Ranks with the same activity."""
 
     #: `0-2,5`.
     ranks: str
 
-    #: How many.
+    #: The number of ranks.
     count: int
 
-    #: What lockscope says of each alone.
+    #: The verdict on each rank alone.
     verdict: Verdict
 
-    #: What they wait for, and where.
+    #: Their common wait, and its place.
     doing: str
 
 
@@ -1246,28 +1268,28 @@ class JobRanks:
     #: `torchrun`, `mpi`, `slurm`, `kubernetes`.
     engine: str
 
-    #: Ranks of which there is a look: `0-2,5`.
+    #: Ranks that have a sample: `0-2,5`.
     reported: str
 
-    #: Ranks of which there is none.
+    #: Ranks without a sample.
     missing: str
 
-    #: Those of the missing ones that have ended.
+    #: Missing ranks that have ended.
     ended: str
 
-    #: Each rank was looked at in two rounds.
+    #: Each rank was sampled in two rounds.
     two_rounds: bool
 
-    #: Ranks that do the same, the rarest first.
+    #: Ranks with the same activity, the rarest group first.
     groups: List[RankGroup]
 
     #: Its name: engine, id and step.
     job: Optional[str] = None
 
-    #: What one of them is called where it has no rank: `process`.
+    #: The noun for a member that has no rank: `process`.
     member: Optional[str] = None
 
-    #: How many ranks there are, where a launcher says so.
+    #: The number of ranks, if a launcher names it.
     size: Optional[int] = None
 
 
@@ -1307,10 +1329,10 @@ class NcclCommunicator:
 
 @dataclass(frozen=True)
 class NcclRas:
-    """An answer of NCCL's RAS: who has launched which operations, in communicators where nothing was launched for a
+    """An answer of NCCL's RAS: the operations that each rank has launched, in communicators without a launch for a
     while."""
 
-    #: Where it was asked.
+    #: The address that was queried.
     address: str
 
     #: Those that have a process of this report.
@@ -1319,45 +1341,45 @@ class NcclRas:
 
 @dataclass(frozen=True)
 class RegistersRead:
-    """How many threads' registers were had in which way."""
+    """How many threads' registers were read in which way."""
 
-    #: The thread was stopped.
+    #: By a stop of the thread.
     by_stop: int
 
-    #: It slept, and an eBPF task iterator told all registers.
+    #: All registers of a sleeping thread, by an eBPF task iterator.
     asleep_by_ebpf: int
 
-    #: It slept, and /proc told its system call, stack pointer and pc only.
+    #: System call, stack pointer and pc of a sleeping thread, by /proc.
     asleep_by_proc: int
 
-    #: How often threads that did not come to their stop in time were asked again, at the look where that was most
-    #: often.
+    #: How often threads that did not come to their stop in time were stopped again, in the sample with the most of
+    #: these.
     asked_again: int = 0
 
 
 @dataclass(frozen=True)
 class Capture:
-    """How the look went."""
+    """Statistics of the samples."""
 
-    #: Threads captured.
+    #: Number of captured threads.
     threads: int
 
     #: The longest time that a process was stopped, in microseconds.
     pause_us: int
 
-    #: Wall time of the whole look.
+    #: Wall time of the whole capture and analysis, in microseconds.
     total_us: int
 
-    #: How often it looked.
+    #: Number of samples.
     looks: int
 
-    #: How threads' registers were had at the last look. (Since 1.1.)
+    #: How threads' registers were read in the last sample. (Since 1.1.)
     registers: RegistersRead = field(default_factory=lambda: RegistersRead(**{'by_stop': 0, 'asleep_by_ebpf': 0, 'asleep_by_proc': 0, 'asked_again': 0}))
 
-    #: When the first look began, by the machine's clock (RFC 3339, UTC), where that is known. (Since 1.1.)
+    #: Start of the first sample, by the machine's clock (RFC 3339, UTC), if known. (Since 1.1.)
     began: Optional[str] = None
 
-    #: When the last look ended. (Since 1.1.)
+    #: End of the last sample. (Since 1.1.)
     ended: Optional[str] = None
 
 
@@ -1374,7 +1396,7 @@ class Report:
     #: lockscope's own version.
     lockscope: str
 
-    #: Where the facts come from.
+    #: The source of the facts.
     source: Source
 
     #: The verdict.
@@ -1386,7 +1408,7 @@ class Report:
     #: Captured processes.
     processes: List[Process]
 
-    #: Locks and other things waited for.
+    #: Locks and other objects that something waits for.
     resources: List[Resource]
 
     #: Waits.
@@ -1401,27 +1423,31 @@ class Report:
     #: Findings, the most important first.
     findings: List[Finding]
 
-    #: What could not be read or decided.
+    #: Facts that could not be read or decided.
     gaps: List[Gap]
 
-    #: How the look went.
+    #: Statistics of the samples.
     capture: Capture
 
-    #: The machine that the processes ran on, where that is known. (Since 1.1.)
+    #: The machine that the processes ran on, if known. (Since 1.1.)
     host: Optional[Host] = None
 
-    #: One sentence: what a person reads first. (Since 1.1.)
+    #: One sentence that sums up the report. (Since 1.1.)
     sentence: Optional[str] = None
 
-    #: Who takes part, at the lines of source that matter; the main thread, where nothing is wrong. (Since 1.1.)
-    scenes: List[Scene] = field(default_factory=list)
+    #: The participants, at the lines of source that matter. If nothing is wrong, the main thread. (Since 1.1.)
+    scenes: List[Participant] = field(default_factory=list)
 
-    #: Threads outside of what is wrong that cannot go on because of it: because of the cycles, else of the locks whose
-    #: owner is gone, else of the threads of the first finding that is no mere note.
+    #: Threads that do not take part, and cannot go on because of the cycles. Without cycles: because of the locks whose
+    #: owner is gone, else because of the threads of the first finding that is no mere note.
     victims: List[ThreadReference] = field(default_factory=list)
 
-    #: All ranks of a job, in groups, where the report is of one. (Since 1.1.)
+    #: The origin of the prediction, if threads were held back until this happened (`lockscope run --provoke`). (Since
+    #: 1.2.)
+    made_to_happen: Optional[str] = None
+
+    #: All ranks of a job, in groups, if the report is on a job. (Since 1.1.)
     job: Optional[JobRanks] = None
 
-    #: What NCCL's RAS has said, where a process waits for its GPU. (Since 1.1.)
+    #: The answers of NCCL's RAS, if a process waits for its GPU. (Since 1.1.)
     nccl_ras: List[NcclRas] = field(default_factory=list)

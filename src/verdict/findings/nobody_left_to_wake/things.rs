@@ -1,0 +1,134 @@
+//! Headlines and advice for a thread that nobody is left to wake, by the kind of thing that it waits for.
+//!
+//! In: a kind of wake-up, and the terms to tell it in. Out: the end of a headline, and advice. It decides nothing.
+
+use crate::waits::kinds::World;
+use crate::waits::model::Completion;
+
+/// How tasks end without a word, whatever they were to do.
+const LOST_TASK: &str = "look for a task that ended early: an exception of a task that nobody awaits is only logged, and a task \
+                         that nobody refers to may be collected while it runs";
+/// How threads do.
+const LOST_THREAD: &str =
+    "look for a thread that ended early, by an error or a return before the call, or was never started";
+/// Shows it the next time.
+const TIME_OUT: &str = "wait with a time-out, and look at what is left when the time is over";
+
+/// The missing act where a task awaits something, and the advice.
+pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
+    let (missing, advice) = match completion {
+        Completion::Put => (
+            "nobody is left that puts anything into it",
+            "let each producer put an end mark, or cancel the consumers, when the last producer ends (3.13: `Queue.shutdown()`)",
+        ),
+        Completion::Get => (
+            "nobody is left that takes anything out of it",
+            "keep a consumer running for as long as something is put, or give the queue no `maxsize`",
+        ),
+        Completion::Set => (
+            "nobody is left that sets it",
+            "set the event in a `finally` of the task that is responsible for it, so that it is set after an error, too",
+        ),
+        Completion::Notify => (
+            "nobody is left that notifies it",
+            "wait with `wait_for(predicate)`, and notify in a `finally`: a notification before the wait is lost",
+        ),
+        Completion::Release => (
+            "everyone who could release it waits as well",
+            "take it with `async with`, and do not await within it what needs the same semaphore",
+        ),
+        Completion::Arrive => (
+            "too few tasks are left that could arrive",
+            "let a task that gives up call `abort()` of the barrier, so that the others raise BrokenBarrierError",
+        ),
+        Completion::Resolve => (
+            "nobody is left that could complete it",
+            "set a result or an exception on every path, and give the wait a limit (`asyncio.timeout`)",
+        ),
+    };
+    (missing, vec![advice.into(), LOST_TASK.into()])
+}
+
+/// The same of a thread.
+pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, Vec<String>) {
+    let is_python = world == World::Python;
+    let (missing, advice) = match (completion, is_python) {
+        (Completion::Put, true) => (
+            "no producer is left that could put anything into it",
+            "let each producer put an end mark in a `finally`, one for each consumer (3.13: `Queue.shutdown()`)",
+        ),
+        (Completion::Put, false) => (
+            "a sender lives, and no thread is left that sends",
+            "drop each sender that the waiting thread keeps, before it receives: recv() returns an error once all senders are gone",
+        ),
+        (Completion::Get, true) => (
+            "no consumer is left that could take anything out of it",
+            "keep a consumer running for as long as something is put, or give the queue no `maxsize`",
+        ),
+        (Completion::Get, false) => (
+            "a receiver lives, and no thread is left that receives",
+            "drop the receiver when its thread ends: send() returns an error then",
+        ),
+        (Completion::Set, _) => (
+            "no thread is left that could set it",
+            "set it in a `finally` of the thread that is responsible for it, so that it is set after an error, too, and hand the \
+             error over to whoever waits",
+        ),
+        (Completion::Notify, true) => (
+            "no thread is left that could notify it",
+            "wait with `wait_for(predicate)`, and change what it tests under the same lock: a notification before the wait is lost",
+        ),
+        (Completion::Notify, false) => (
+            "no thread is left that could signal it",
+            "change the predicate and signal under the mutex, and test it before each wait: a signal before the wait is lost",
+        ),
+        (Completion::Release, _) => (
+            "everyone who could release it waits as well",
+            "take no second unit while you hold one: split the work, or take all units that it needs at once. A larger number only \
+             moves the load at which it hangs",
+        ),
+        (Completion::Arrive, true) => (
+            "no thread is left that could come",
+            "let a party that gives up call `abort()` of the barrier, so that the others raise BrokenBarrierError",
+        ),
+        (Completion::Arrive, false) => (
+            "no thread is left that could come",
+            "count the parties where they are started: each must come on every path, or leave (std::barrier::arrive_and_drop)",
+        ),
+        (Completion::Resolve, _) => (
+            "no thread is left that could complete it",
+            "set a result or an exception on every path; a pool whose workers have ended, or that was shut down, completes nothing",
+        ),
+    };
+    let lost = match completion {
+        // The report lists the holders of the units.
+        Completion::Release => None,
+        _ => Some(LOST_THREAD.to_owned()),
+    };
+    (missing, std::iter::once(advice.to_owned()).chain(lost).chain([TIME_OUT.to_owned()]).collect())
+}
+
+/// The act of a thread that would end the wait: "consumer holds `other`, which producer needs to notify it".
+pub(super) fn act(completion: Option<Completion>, world: World) -> &'static str {
+    match (completion, world) {
+        (Some(Completion::Put), World::Python) => "put into it",
+        (Some(Completion::Put), _) => "send",
+        (Some(Completion::Get), World::Python) => "take from it",
+        (Some(Completion::Get), _) => "receive",
+        (Some(Completion::Set), _) => "set it",
+        (Some(Completion::Notify), World::Python) => "notify it",
+        (Some(Completion::Notify), _) => "signal it",
+        (Some(Completion::Release), _) => "release it",
+        (Some(Completion::Arrive), _) => "come",
+        (Some(Completion::Resolve), _) => "complete it",
+        (None, _) => "go on",
+    }
+}
+
+/// Advice where a thread waits while it holds a lock that the others need.
+pub(super) fn under_a_lock(lock: &str, who: &str) -> Vec<String> {
+    vec![
+        format!("let {who} release {lock} before it waits: a condition releases its own lock only"),
+        format!("or make {lock} the lock of the condition, so that one lock guards both"),
+    ]
+}

@@ -1,0 +1,168 @@
+//! Findings with a rule of a line or two: a cycle about one thing, an owner that is gone, or nothing that a sample shows.
+//!
+//! In: the judged sample. Out: one [`Rule`] each. The folder of a finding has its text (`explain.md`) and its program
+//! (`example.*`).
+
+use super::finalizing_interpreter;
+use super::rule::{Example, Requirement, Rule};
+use crate::report::Severity;
+use crate::waits::Gone;
+use crate::waits::kinds::Topic;
+
+/// Declare a finding: its severity, code, folder, the extension, command and needs of its program, and its rule.
+macro_rules! finding {
+    ($severity:ident, $code:literal, $folder:literal, $ending:literal, $command:literal, $needs:ident, $rule:expr) => {
+        Rule {
+            code: $code,
+            severity: Severity::$severity,
+            explanation: include_str!(concat!($folder, "/explain.md")),
+            example: Example {
+                file: concat!($folder, ".", $ending),
+                program: include_str!(concat!($folder, "/example.", $ending)),
+                command: $command,
+                needs: Requirement::$needs,
+            },
+            rule: $rule,
+        }
+    };
+}
+
+/// A host function of a stream needs the GIL while its holder waits for the stream.
+pub(super) const GIL_VS_HOST_FUNCTION: Rule = finding!(
+    Error,
+    "gil-vs-host-function",
+    "gil_vs_host_function",
+    "py",
+    "python3 gil_vs_host_function.py",
+    Gpu,
+    |context| {
+        context.cycle_drafts(|cycle| {
+            let through_gpu = cycle.edges.iter().any(|edge| edge.resource.kind.is_gpu());
+            context.gil_waiter(cycle).is_some_and(|edge| through_gpu || context.on_driver_thread(edge))
+        })
+    }
+);
+
+/// A pause of all Python threads does not come about.
+pub(super) const STOP_THE_WORLD_BLOCKED: Rule = finding!(
+    Error,
+    "stop-the-world-blocked",
+    "stop_the_world_blocked",
+    "py",
+    "python3 stop_the_world_blocked.py",
+    PythonWithoutGil,
+    |context| context.cycle_drafts(|cycle| cycle.is_about(Topic::StopTheWorld))
+);
+
+/// A cycle through the lock of the dynamic loader.
+pub(super) const LOADER_LOCK_CYCLE: Rule = finding!(
+    Error,
+    "loader-lock-cycle",
+    "loader_lock_cycle",
+    "c",
+    "cc -g -shared -fPIC -pthread -DPLUGIN loader_lock_cycle.c -o plugin.so && \
+     cc -g loader_lock_cycle.c -o hang -ldl && ./hang",
+    Nothing,
+    |context| context.cycle_drafts(|cycle| cycle.is_about(Topic::LoaderLock))
+);
+
+/// Initialisers of static variables, or once functions, wait for each other.
+pub(super) const STATIC_INIT_CYCLE: Rule = finding!(
+    Error,
+    "static-init-cycle",
+    "static_init_cycle",
+    "cpp",
+    "c++ -g -pthread static_init_cycle.cpp -o hang && ./hang",
+    Nothing,
+    |context| context.cycle_drafts(|cycle| cycle.is_about(Topic::Initialiser))
+);
+
+/// File locks are taken in different orders.
+pub(super) const FILE_LOCK_CYCLE: Rule =
+    finding!(Error, "file-lock-cycle", "file_lock_cycle", "py", "python3 file_lock_cycle.py", Nothing, |context| {
+        context.cycle_drafts(|cycle| cycle.is_about(Topic::FileLock))
+    });
+
+/// A thread imports a module, and the import waits for that thread.
+pub(super) const IMPORT_CYCLE: Rule =
+    finding!(Error, "import-cycle", "import_cycle", "py", "python3 -c 'import import_cycle'", Nothing, |context| {
+        context.cycle_drafts(|cycle| cycle.is_about(Topic::ImportLock))
+    });
+
+/// A thread or task is joined that cannot end.
+pub(super) const JOIN_CYCLE: Rule =
+    finding!(Error, "join-cycle", "join_cycle", "py", "python3 join_cycle.py", Nothing, |context| {
+        context.cycle_drafts(|cycle| cycle.is_about(Topic::Thread) || cycle.is_about(Topic::Task))
+    });
+
+/// A thread waits for a lock that it holds.
+pub(super) const SELF_DEADLOCK: Rule = finding!(
+    Error,
+    "self-deadlock",
+    "self_deadlock",
+    "c",
+    "cc -g -pthread self_deadlock.c -o hang && ./hang",
+    Nothing,
+    |context| {
+        let drafts = context.cycle_drafts(|cycle| cycle.edges.len() == 1);
+        context.titled(drafts, |cycle| Some(format!("{}, which it holds itself", context.again(cycle)?)))
+    }
+);
+
+/// Fork copied a locked lock, but not the thread that holds it.
+pub(super) const FORK_ORPHANED_LOCK: Rule = finding!(
+    Error,
+    "fork-orphaned-lock",
+    "fork_orphaned_lock",
+    "py",
+    "python3 fork_orphaned_lock.py",
+    Nothing,
+    |context| context.orphan_drafts(Gone::LeftInParent)
+);
+
+/// The thread that holds a lock has exited.
+pub(super) const OWNER_EXITED: Rule = finding!(
+    Error,
+    "owner-exited",
+    "owner_exited",
+    "c",
+    "cc -g -pthread owner_exited.c -o hang && ./hang",
+    Nothing,
+    |context| {
+        // Threads that the end of an interpreter stopped have a finding of their own.
+        let exited = context.orphans.iter().filter(|orphan| orphan.gone == Gone::Exited);
+        context.orphan_drafts_of(exited.filter(|orphan| !finalizing_interpreter::is_its(context, orphan)))
+    }
+);
+
+/// The owner of a lock in shared memory is a dead process.
+pub(super) const DEAD_PROCESS_HOLDS_LOCK: Rule = finding!(
+    Error,
+    "dead-process-holds-lock",
+    "dead_process_holds_lock",
+    "c",
+    "cc -g -pthread dead_process_holds_lock.c -o hang && ./hang",
+    Nothing,
+    |context| context.orphan_drafts(Gone::ProcessDead)
+);
+
+/// A result of a pool of processes never comes, because the worker that had its task is gone.
+pub(super) const POOL_WORKER_DIED: Rule =
+    finding!(Error, "pool-worker-died", "pool_worker_died", "py", "python3 pool_worker_died.py", Nothing, |context| {
+        context.drafts_of_dead_ends(|key| context.is_lost_task(key))
+    });
+
+/// Ranks of a job wait for each other. `job` finds it: one sample shows only what each rank waits for.
+pub(super) const RANK_CYCLE: Rule =
+    finding!(Error, "rank-cycle", "rank_cycle", "py", "mpirun -n 2 python3 rank_cycle.py", Mpi, |_| Vec::new());
+
+/// Locks were taken in orders that could deadlock, and did not. `forecast` finds it in the records of `run --record`.
+pub(super) const LOCK_ORDER_INVERSION: Rule = finding!(
+    Warning,
+    "lock-order-inversion",
+    "lock_order_inversion",
+    "py",
+    "lockscope run --record -- python3 lock_order_inversion.py",
+    Recorder,
+    |_| Vec::new()
+);

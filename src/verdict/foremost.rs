@@ -1,0 +1,114 @@
+//! The first sentence of a report without a hang, where more waits than the main thread: about the holder of a lock that several threads
+//! want, or the one thing that all of them wait for. Also the words about children that have died.
+//!
+//! In: the judged sample. Out: sentences, and the threads that they are about. It decides nothing.
+
+use super::context::Context;
+use super::summary::library_threads;
+use crate::waits::kinds::Topic;
+use crate::waits::model::{Role, Scope};
+use crate::waits::{Hold, Party, Wait};
+
+/// A first sentence.
+pub(super) struct Foremost {
+    pub(super) sentence: String,
+    /// Whom it is about, the most important first.
+    pub(super) parties: Vec<Party>,
+}
+
+/// The sentence about threads that wait behind each other or side by side. Idle threads do not count.
+pub(super) fn of(context: &Context<'_>) -> Option<Foremost> {
+    behind_one(context).or_else(|| side_by_side(context))
+}
+
+fn wait_of<'c>(context: &'c Context<'_>, party: &Party) -> Option<&'c Wait> {
+    context.input.observations.waits.iter().find(|wait| wait.waiter == *party)
+}
+
+/// Several threads want a lock, and who has it waits for something else. One is enough where the main thread waits for its end.
+fn behind_one(context: &Context<'_>) -> Option<Foremost> {
+    let (names, seen) = (context.names, context.input.observations);
+    let idle = library_threads(context);
+    let is_for_lock = |party: &Party| wait_of(context, party).is_some_and(|wait| wait.resource.kind.is_lock());
+    let locks = seen.holds.iter().filter(|hold| {
+        let is_thread = matches!(hold.holder, Party::Thread(..));
+        is_thread
+            && hold.is_known()
+            && hold.gone.is_none()
+            && hold.resource.kind.is_lock()
+            && !is_for_lock(&hold.holder)
+    });
+    let waiters = |hold: &Hold| -> Vec<&Party> {
+        let waits = seen.waits.iter().filter(|wait| wait.resource == hold.resource);
+        waits.map(|wait| &wait.waiter).filter(|waiter| !idle.contains(*waiter)).collect()
+    };
+    let main = context.input.image.processes.first().map(|process| Party::Thread(0, process.pid))?;
+    let joins = wait_of(context, &main).is_some_and(|wait| wait.resource.kind.topic == Topic::Thread);
+    let least = if joins { 1 } else { 2 };
+    let counted = locks.map(|hold| (hold, waiters(hold))).filter(|(_, waiters)| waiters.len() >= least);
+    let (hold, waiters) = counted.max_by_key(|(_, waiters)| waiters.len())?;
+    let holder = &hold.holder;
+    let who = if waiters.len() == 1 { "1 thread waits".to_owned() } else { format!("{} threads wait", waiters.len()) };
+    let own = wait_of(context, holder);
+    let does = own.map_or(", which is".to_owned(), |wait| format!(", which waits for {}", names.waited_for(wait)));
+    let call = names.call(holder, own.and_then(|wait| wait.frame)).phrase();
+    let (lock, has_it) = (names.bare(&hold.resource), names.party(holder));
+    let parties = std::iter::once(holder).chain(waiters.first().copied()).cloned().collect();
+    Some(Foremost { sentence: format!("{who} for {lock}, held by {has_it}{does}{call}"), parties })
+}
+
+/// All threads of the program beside the main one wait for the same, or for the same peer.
+fn side_by_side(context: &Context<'_>) -> Option<Foremost> {
+    let (input, names) = (context.input, context.names);
+    let idle = library_threads(context);
+    let main = |process: usize| input.image.processes.get(process).map(|image| image.pid);
+    let threads = input.threads.iter().enumerate().take(1);
+    let parties: Vec<Party> = threads
+        .flat_map(|(process, threads)| threads.iter().map(move |thread| (process, thread.tid)))
+        .filter(|(process, tid)| main(*process) != Some(*tid))
+        .map(|(process, tid)| Party::Thread(process, tid))
+        .filter(|party| !idle.contains(party))
+        .collect();
+    let waits: Vec<&Wait> = parties.iter().map(|party| wait_of(context, party)).collect::<Option<_>>()?;
+    let [first, more @ ..] = waits.as_slice() else { return None };
+    let peer = |wait: &Wait| match names.described(&wait.resource).and_then(|one| one.role) {
+        Some(Role::Connection(address)) => Some(address),
+        _ => None,
+    };
+    let is_same = |wait: &&Wait| wait.resource == first.resource || peer(first).is_some() && peer(wait) == peer(first);
+    if more.is_empty() || !more.iter().all(is_same) {
+        return None;
+    }
+    let what = match peer(first) {
+        Some(address) => {
+            let at = names.label(&first.resource).at.unwrap_or_default();
+            let who = at.find(" (").and_then(|from| at.get(from..)).unwrap_or_default().to_owned();
+            format!("{address}{who} to answer")
+        }
+        None => names.waited_for(first),
+    };
+    let call = names.call(&first.waiter, first.frame).phrase();
+    Some(Foremost { sentence: format!("{} threads wait for {what}{call}", waits.len()), parties })
+}
+
+/// "; its child python3 (12) exited with status 3": of the processes of these parties, where one of them waits for what another process
+/// would have given.
+pub(super) fn dead_children(context: &Context<'_>, parties: &[Party]) -> String {
+    let input = context.input;
+    let crosses =
+        |wait: &Wait| wait.resource.kind.topic == Topic::Data || matches!(wait.resource.scope, Scope::Shared(..));
+    let waits = input.observations.waits.iter().filter(|wait| parties.contains(&wait.waiter) && crosses(wait));
+    let processes = waits.filter_map(|wait| match wait.waiter {
+        Party::Thread(process, _) => input.image.processes.get(process).map(|image| image.pid),
+        _ => None,
+    });
+    let parents: Vec<i32> = processes.collect();
+    let mut dead = input.image.kernel.dead_children.iter().filter(|child| parents.contains(&child.parent));
+    let Some(first) = dead.next() else { return String::new() };
+    let more = match dead.count() {
+        0 => String::new(),
+        1 => ", and 1 more child has died".to_owned(),
+        count => format!(", and {count} more children have died"),
+    };
+    format!("; its child {}{more}", first.described())
+}

@@ -1,0 +1,421 @@
+//! The wake sources of Python waits beside the holders: threads that reach the object, handlers that raise, timers of
+//! event loops.
+//!
+//! In: waits and holds. Out: [`Way`]s for the objects without a known holder, and [`WakeSource`]s for those with one.
+//! Another thread than the taker may release a plain lock, as in a program that uses it for an event. A wait of the
+//! main thread ends when a handler raises. A task ends when code that its loop may still run cancels it.
+
+use std::collections::BTreeSet;
+
+use super::signals;
+use super::task_waits::REACHES_EVERY_TASK;
+use super::tasks::Task;
+use super::trio_wake_sources;
+use super::wakers::WAKING;
+use super::{Cpython, Facts, HolderRule, lasts};
+use crate::image::{Addr, TaskState};
+use crate::limits::cpython::TASKS_WAITING;
+use crate::limits::waits::MOST_ASKED;
+use crate::python::inspect::frames_of;
+use crate::python::reach::{self, Reached, USES_DESCRIPTORS};
+use crate::threads::FrameKind;
+use crate::waits::blocked_on::{Ownership, ThreadWait};
+use crate::waits::c_library::is_c_library;
+use crate::waits::family::{Way, signal_name};
+use crate::waits::holders::Blocked;
+use crate::waits::holders::rings::rings;
+use crate::waits::identity::key;
+use crate::waits::kinds;
+use crate::waits::model::{Hold, Party, Strength, WakeSource, Waker};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+
+/// Where the thread of lockscope's plugin for pytest is (scripts/ship/pypi).
+const OWN_THREAD: &str = "/lockscope/_coverage.py";
+/// Signals of timers, which may be pending: SIGALRM, SIGVTALRM, SIGPROF.
+const TIMERS: [u32; 3] = [14, 26, 27];
+/// Names by which code reaches into a loop from outside, or ends a task.
+const ENDS_TASKS: &[&str] = &["cancel", "call_soon_threadsafe", "run_coroutine_threadsafe", "stop"];
+/// Libraries of C that the interpreter's own modules call, and that make no callbacks.
+const PLAIN_LIBRARIES: &[&str] = &["libpython", "python", "[vdso]", "libssl", "libcrypto", "libm.", "libz."];
+/// The last of the descriptors that each process begins with.
+const STANDARD_ERROR: i32 = 2;
+/// Modules of the standard library, written in C, that wait or compute for their caller.
+const PLAIN_MODULES: &[&str] = &[
+    "_queue",
+    "select",
+    "_socket",
+    "_ssl",
+    "math",
+    "_math",
+    "_random",
+    "_datetime",
+    "_posixsubprocess",
+    "_multiprocessing",
+    "_asyncio",
+    "fcntl",
+    "mmap",
+    "resource",
+    "array",
+    "_struct",
+    "_hashlib",
+    "_zoneinfo",
+    "_bisect",
+    "_heapq",
+    "time",
+];
+
+impl Facts<'_> {
+    /// The objects that stand for what a thread waits for.
+    pub(super) fn targets(&self, wait: &ThreadWait) -> impl Iterator<Item = Addr> {
+        let object = match &wait.blocked_on.ownership {
+            Ownership::Private(rule) => match rule.get::<HolderRule>() {
+                Some(HolderRule::Wakers { object }) => *object,
+                Some(HolderRule::Future(future)) => Some(*future),
+                _ => None,
+            },
+            _ => None,
+        };
+        std::iter::once(wait.blocked_on.resource.key.address).chain(object)
+    }
+}
+
+/// Whether a thread could give what `wait` waits for.
+pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, wait: &ThreadWait) -> Option<Way> {
+    let kind = wait.blocked_on.resource.key.kind;
+    if kind != kinds::PY_CONDITION && kind != kinds::PY_LOCK {
+        return None;
+    }
+    let states = match code_of(facts, process, thread)? {
+        Ok(states) => states,
+        Err(way) => return Some(way),
+    };
+    for state in states {
+        let reached = facts.reached_or_open(state);
+        if let Some(why) = &reached.anything {
+            return Some(Way::Open(why.clone()));
+        }
+        // Code that calls the method releases a plain lock, or a block that a generator is in.
+        let method =
+            |target: Addr| reached.method_of(target, WAKING).or_else(|| reached.method_of(target, &["__exit__"]));
+        if let Some(name) = facts.targets(wait).find_map(method) {
+            return Some(Way::Open(format!("it can reach it, and it has {name} of it at hand")));
+        }
+        let has = facts.targets(wait).any(|target| reached.has(target));
+        let calls = WAKING.iter().copied().find(|name| reached.uses_anywhere(name));
+        match calls {
+            Some(name) if has => return Some(Way::Open(format!("it can reach it, and its code uses {name}"))),
+            // Objects built of locks are released in many ways: by a block that ends, by a participant that comes, by
+            // code of libraries.
+            None if has && kind == kinds::PY_CONDITION => return Some(Way::Open("it can reach it".into())),
+            _ => {}
+        }
+    }
+    Some(
+        by_collector(facts, wait).unwrap_or_else(|| {
+            Way::Shut("goes on and cannot reach it: nothing that its code names leads there".into())
+        }),
+    )
+}
+
+/// The finalisers that a thread may call by creating objects: the collector runs on any thread that does.
+fn by_collector(facts: &Facts<'_>, wait: &ThreadWait) -> Option<Way> {
+    facts.finalisers().iter().find_map(|finaliser| {
+        let reached = &finaliser.reached;
+        let has = || facts.targets(wait).any(|target| reached.has(target));
+        let bound = facts.targets(wait).find_map(|target| reached.method_of(target, WAKING));
+        let used = || WAKING.iter().copied().find(|name| reached.uses_anywhere(name));
+        let named = if has() { used() } else { None };
+        let how = match (bound.or(named), &reached.anything) {
+            (Some(name), _) => format!("uses {name}"),
+            (None, Some(_)) => "may reach it".to_owned(),
+            (None, None) => return None,
+        };
+        Some(Way::Open(format!("the collector may run {} on it, which {how}", finaliser.name)))
+    })
+}
+
+/// Whether a thread could read, write or close one of these descriptors, or hand it on.
+pub(super) fn user(facts: &Facts<'_>, process: &Process<'_>, thread: usize, descriptors: &[i32]) -> Option<Way> {
+    let states = match code_of(facts, process, thread)? {
+        Ok(states) => states,
+        Err(way) => return Some(way),
+    };
+    // All code that prints uses these, and so does the interpreter for exceptions that no code catches.
+    if descriptors.iter().any(|number| *number <= STANDARD_ERROR) {
+        return Some(Way::Open("it is the process's standard input or output, which all code has".into()));
+    }
+    for state in states {
+        let reached = facts.reached_or_open(state);
+        let name = USES_DESCRIPTORS.iter().find(|name| reached.uses(name));
+        let how = reached.anything.clone().or_else(|| reached.has_descriptor(descriptors));
+        if let Some(how) = how.or_else(|| name.map(|name| format!("its code uses {name}"))) {
+            return Some(Way::Open(how));
+        }
+    }
+    Some(Way::Shut("goes on and can do nothing with it: its code uses no descriptor".into()))
+}
+
+/// The states of a thread that runs code of Python which can be walked, or what is known without that.
+fn code_of(facts: &Facts<'_>, process: &Process<'_>, thread: usize) -> Option<Result<Vec<usize>, Way>> {
+    let view = process.threads.get(thread)?;
+    let states: Vec<usize> = facts.inspector.states(view.image.tid).map(|(state, _)| state).collect();
+    if states.is_empty() || facts.inspector.states(view.image.tid).all(|(_, state)| frames_of(state).next().is_none()) {
+        return None;
+    }
+    if is_own(view) {
+        let why = "is of lockscope's plugin, and only saves what coverage was measured";
+        return Some(Err(Way::Shut(why.into())));
+    }
+    Some(match foreign(view) {
+        Some(library) => Err(Way::Open(format!("it is in {library}, which may call anything"))),
+        None => Ok(states),
+    })
+}
+
+/// Whether a thread runs nothing but lockscope's own code: that of its plugin for pytest.
+fn is_own(thread: &ThreadView<'_>) -> bool {
+    let frames = thread.frames();
+    let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
+    let is_own = |file: &str| file.ends_with(OWN_THREAD);
+    python.peek().is_some() && python.all(|frame| frame.file.as_deref().is_some_and(is_own))
+}
+
+/// A library on the stack of a thread that is neither the interpreter's nor known to make no callbacks.
+fn foreign(thread: &ThreadView<'_>) -> Option<String> {
+    let frames = thread.frames();
+    let native = frames.iter().filter(|frame| frame.kind == FrameKind::Native);
+    let modules = native.map(|frame| frame.module.as_deref().unwrap_or("code of no file"));
+    let is_plain = |module: &str| {
+        let stem = module.split('.').next().unwrap_or(module);
+        is_c_library(module)
+            || PLAIN_LIBRARIES.iter().any(|plain| module.starts_with(plain))
+            || module.ends_with(".so") && PLAIN_MODULES.contains(&stem)
+    };
+    modules.into_iter().find(|module| !is_plain(module)).map(str::to_owned)
+}
+
+/// Add what could end waits whose holders are known.
+pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    if blocked.processes().iter().all(|process| family.facts(process).is_none()) {
+        return;
+    }
+    let rings = rings(out);
+    if rings.is_empty() {
+        return;
+    }
+    for process in blocked.processes() {
+        let Some(facts) = family.facts(process) else { continue };
+        let own = blocked.waits_of(process.context.process);
+        let party = |wait: &ThreadWait| Party::Thread(wait.process, process.threads[wait.thread].image.tid);
+        for wait in own.iter().filter(|wait| rings.contains(&party(wait))) {
+            releasers(facts, process, blocked, wait, out);
+            interruptions(facts, process, wait, out);
+        }
+        of_tasks(facts, process, own, &rings, out);
+        trio_wake_sources::find(facts, process, own, &rings, out);
+    }
+}
+
+fn wake_source(wait: &ThreadWait, waiter: Option<Party>, by: Waker, what: String) -> WakeSource {
+    WakeSource { resource: wait.blocked_on.resource.key.clone(), waiter, by, what }
+}
+
+/// Threads that go on and release a plain lock which they did not take.
+fn releasers(
+    facts: &Facts<'_>,
+    process: &Process<'_>,
+    blocked: &Blocked<'_>,
+    wait: &ThreadWait,
+    out: &mut Observations,
+) {
+    let key = &wait.blocked_on.resource.key;
+    if key.kind != kinds::PY_LOCK || out.wake_sources.iter().any(|wake_source| wake_source.resource == *key) {
+        return;
+    }
+    let holders: BTreeSet<Party> = out
+        .holds
+        .iter()
+        .filter(|hold| hold.resource == *key && hold.closes_cycles() && hold.gone.is_none())
+        .map(|hold| hold.holder.clone())
+        .collect();
+    if holders.is_empty() {
+        return;
+    }
+    let party = |thread: &ThreadView<'_>| Party::Thread(process.context.process, thread.image.tid);
+    let own = blocked.waits_of(wait.process);
+    let others = process.threads.iter().enumerate().filter(|(position, thread)| {
+        thread.image.state != TaskState::Zombie && !holders.contains(&party(thread)) && !lasts(own, *position)
+    });
+    let others: Vec<(usize, &ThreadView<'_>)> = others.take(MOST_ASKED + 1).collect();
+    // A candidate holder proves no more than that: other threads that can reach the lock may have it, too.
+    let is_known = |hold: &Hold| hold.resource == *key && hold.is_known();
+    if !out.holds.iter().any(is_known) {
+        let reaches = |reached: &Reached| reached.has(key.address) || reached.anything.is_some();
+        let may_have = |thread: &ThreadView<'_>| {
+            facts.inspector.states(thread.image.tid).any(|(state, _)| reaches(&facts.reached_or_open(state)))
+        };
+        if others.len() > MOST_ASKED || others.iter().any(|(_, thread)| may_have(thread)) {
+            let own = out.holds.iter_mut().filter(|hold| hold.resource == *key);
+            own.for_each(|hold| hold.strength = Strength::Candidate);
+        }
+        return;
+    }
+    if others.len() > MOST_ASKED {
+        return;
+    }
+    for (_, thread) in others {
+        let releases = |reached: &Reached| {
+            // Code that takes a lock itself releases that one; only a whole walk shows that it takes none.
+            let is_whole = reached.anything.is_none();
+            let only_releases = is_whole && reached.uses("release") && !reached.uses("acquire");
+            reached.calls("release", key.address) || only_releases && reached.has(key.address)
+        };
+        let mut states = facts.inspector.states(thread.image.tid);
+        // Only a thread that has the method at hand can release it in ways that no name shows.
+        let is_bound = facts.may_be_bound("release", key.address);
+        let reached = |state| if is_bound { facts.reached_by(state) } else { facts.reached_or_open(state) };
+        if states.any(|(state, _)| releases(&reached(state))) {
+            let what = format!("{} can release it, though it did not take it", thread.describe());
+            out.wake_sources.push(wake_source(wait, None, Waker::Party(party(thread)), what));
+            // Memory that changed during the read may make it look as if the thread takes no lock.
+            out.read_of.push((process.context.process, Some(thread.image.tid)));
+        }
+    }
+}
+
+/// Handlers of Python that may raise in the main thread while it waits for a lock.
+fn interruptions(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let tid = process.threads[wait.thread].image.tid;
+    let kind = wait.blocked_on.resource.key.kind;
+    let can_be_interrupted = kind.world == kinds::World::Python && kind != kinds::GIL && kind != kinds::PY_MUTEX;
+    if tid != process.context.image.pid || !can_be_interrupted {
+        return;
+    }
+    let kernel = &process.context.all.kernel;
+    let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == tid) else { return };
+    for signal in (1..=64u32).filter(|signal| handled >> (signal - 1) & 1 == 1) {
+        if let Some(handler) = signals::interrupts(facts, process, signal, wait) {
+            let by = if TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
+            let what = format!("the handler {} ({}) may raise or release it", handler.label, signal_name(signal));
+            out.wake_sources.push(wake_source(wait, Some(Party::Thread(process.context.process, tid)), by, what));
+        }
+    }
+}
+
+/// The code that the event loops of tasks may still run.
+fn of_tasks(
+    facts: &Facts<'_>,
+    process: &Process<'_>,
+    own: &[ThreadWait],
+    rings: &BTreeSet<Party>,
+    out: &mut Observations,
+) {
+    let of_tasks = |party: &&Party| matches!(party, Party::Resource(key) if key.kind == kinds::ASYNCIO_TASK);
+    let waiting: BTreeSet<Party> = rings.iter().filter(of_tasks).cloned().collect();
+    if waiting.is_empty() {
+        return;
+    }
+    let objects = facts.inspector.objects();
+    let tasks: Vec<&Task> = facts.tasks().iter().take(TASKS_WAITING).collect();
+    // The loop stands first behind the head of a task.
+    let loops: BTreeSet<Addr> = tasks.iter().filter_map(|task| objects.field(task.object, 0)).collect();
+    for event_loop in loops {
+        let items = |name: &str| {
+            let list = objects.attribute(event_loop, name)?;
+            objects.sequence(list, TASKS_WAITING as u64)
+        };
+        let watched = || {
+            let map = objects.attribute(objects.attribute(event_loop, "_selector")?, "_fd_to_key")?;
+            Some(objects.items(map)?.into_iter().map(|(_, watched)| watched).collect::<Vec<_>>())
+        };
+        let roots = match (items("_scheduled"), items("_ready")) {
+            (Some(scheduled), Some(ready)) => {
+                scheduled.into_iter().chain(ready).chain(watched().unwrap_or_default()).collect::<Vec<_>>()
+            }
+            _ => Vec::new(),
+        };
+        let is_read = items("_scheduled").is_some();
+        let handlers = objects.attribute(event_loop, "_signal_handlers");
+        let by_signals = reach::from(&facts.inspector, handlers, false);
+        let by_library = reach::from(&facts.inspector, roots.iter().copied(), true);
+        let by_all = reach::from(&facts.inspector, roots.iter().copied(), false);
+        for task in tasks.iter().filter(|task| objects.field(task.object, 0) == Some(event_loop)) {
+            let party = Party::Resource(key(process, kinds::ASYNCIO_TASK, task.object));
+            if !waiting.contains(&party) {
+                continue;
+            }
+            let names = |name: &&str| by_signals.uses(name) || by_signals.calls(name, task.object);
+            if by_signals.has(task.object) && ENDS_TASKS.iter().any(names) {
+                let what = "a handler for a signal that its event loop has can reach it and may end it";
+                out.wake_source_for(&party, Waker::OnRequest, what);
+            }
+            let cancels = by_all.has(task.object) && ENDS_TASKS.iter().any(|name| by_all.uses(name));
+            let what = if !is_read {
+                let class = objects.class_name(event_loop).unwrap_or_default();
+                format!("what its event loop, a {class}, may still run could not be read")
+            } else if by_library.has(task.object) || cancels {
+                "something that its event loop may still run, as a timer, can reach it and may end it".to_owned()
+            } else if let Some(thread) = reached_from_outside(facts, process, own, task, event_loop) {
+                format!("{thread} can reach it or its loop, and may end it")
+            } else if let Some(other) = raised_beside(facts, &tasks, task, |other| {
+                waiting.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)))
+            }) {
+                format!("task {other} goes on and may raise, of which whoever awaits both is told")
+            } else if let Some(name) = REACHES_EVERY_TASK.iter().find(|name| by_all.uses(name)) {
+                format!("something that its event loop may still run uses {name}, which reaches every task")
+            } else {
+                continue;
+            };
+            out.wake_source_for(&party, Waker::ByItself, &what);
+            out.read_of.push((process.context.process, task.tid));
+        }
+    }
+}
+
+/// A task that can continue and raise, and whose end the library reports to an object that has this task, too. The
+/// object is a group, which cancels the task, or a gathering of both, whose waiter raises.
+fn raised_beside(
+    facts: &Facts<'_>,
+    tasks: &[&Task],
+    task: &Task,
+    waits_for_others: impl Fn(&Task) -> bool,
+) -> Option<String> {
+    let objects = facts.inspector.objects();
+    let event_loop = objects.field(task.object, 0);
+    let is_reportable = |other: &Task| {
+        let own = |word: &Addr| {
+            Some(*word) == event_loop || Some(*word) == other.waits_for || other.coroutines.contains(word)
+        };
+        let told = objects.words_of(other.object).into_iter().filter(|word| !own(word));
+        reach::from(&facts.inspector, told, true).has(task.object)
+    };
+    let may_raise = |other: &Task| {
+        let reached = reach::from(&facts.inspector, other.coroutines.clone(), false);
+        reached.may_raise() || reached.anything.is_some()
+    };
+    let others = tasks.iter().filter(|other| other.object != task.object && !waits_for_others(other));
+    let mut others = others.filter(|other| objects.field(other.object, 0) == event_loop);
+    others.find(|other| is_reportable(other) && may_raise(other)).map(|other| other.name.clone())
+}
+
+/// Another thread than the loop's that goes on and can end a task, or call into its loop.
+fn reached_from_outside(
+    facts: &Facts<'_>,
+    process: &Process<'_>,
+    own: &[ThreadWait],
+    task: &Task,
+    event_loop: Addr,
+) -> Option<String> {
+    let others = process.threads.iter().enumerate().filter(|(position, thread)| {
+        Some(thread.image.tid) != task.tid && thread.image.state != TaskState::Zombie && !lasts(own, *position)
+    });
+    others.take(MOST_ASKED).find_map(|(_, thread)| {
+        let mut states = facts.inspector.states(thread.image.tid);
+        let reaches = |reached: &Reached| {
+            let to = reached.has(task.object) || reached.has(event_loop);
+            to && ENDS_TASKS.iter().any(|name| reached.uses(name))
+        };
+        states.any(|(state, _)| reaches(&facts.reached_by(state))).then(|| thread.describe())
+    })
+}

@@ -1,0 +1,334 @@
+//! The effect of code on locks of one kind: which of its calls take or release a lock, and on which paths.
+//!
+//! In: the calls of a function, with what is known of their arguments. Out: the locks that are taken where the function stands, or
+//! where it returns, and those of its callers that it gave back. Called functions of the same module are read, to a bounded depth:
+//! guards, destructors and helpers take and give back for their callers. It knows no thread.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+use crate::code::{Arguments, CallSite, Code, Goal};
+use crate::image::Addr;
+use crate::limits::code::{CALLED_FUNCTIONS, LARGEST_FUNCTION};
+use crate::symbols::{base_symbol, is_named};
+use crate::waits::blocked_on::LockCalls;
+use crate::waits::thread::Process;
+
+/// A function, the goal in it, and the addresses that a path may not use.
+type PathQuestion = (Addr, Goal, Vec<Addr>);
+
+/// A table of calls, a function, its arguments, the depth to which it is read, and the thread's descriptor.
+type CalledQuestion = (&'static LockCalls, Addr, Arguments, usize, Option<Addr>);
+
+/// A lock that a called function takes or gives back, whether it takes it, and whether it always does.
+type ByCalled = (Option<Addr>, bool, bool);
+
+/// The code of one process, as far as it was read.
+#[derive(Debug, Default)]
+pub(crate) struct Memo {
+    /// The calls of a function, by its first address.
+    functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
+    /// Whether a function, or one that it calls, takes or gives back a lock by these calls.
+    matters: RefCell<HashMap<(&'static LockCalls, Addr, usize), bool>>,
+    paths: RefCell<HashMap<PathQuestion, Option<bool>>>,
+    /// The locks that called functions take and give back.
+    called: RefCell<HashMap<CalledQuestion, Rc<Vec<ByCalled>>>>,
+}
+
+/// A call's effect on a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The call.
+    pub(super) site: CallSite,
+    /// The lock, if it is known.
+    pub(super) lock: Option<Addr>,
+    /// It takes the lock; else it gives it back.
+    pub(super) takes: bool,
+    /// It always does, not only on some of its paths.
+    pub(super) is_certain: bool,
+    /// Where the function itself writes to the lock's word: a compiler puts the quick part of a call in its place.
+    pub(super) writes: Vec<Addr>,
+}
+
+/// The net effect of a function's changes at one location.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The changes that took a lock which may be held there, in order of address. A certain one lies on every path to the place,
+    /// and nothing behind it can have given the lock back.
+    pub(super) taken: Vec<Change>,
+    /// Locks that were taken by a caller and given back, and whether on every path.
+    pub(super) given: Vec<(Option<Addr>, bool)>,
+}
+
+/// Locks by the guards that have them.
+pub(super) type Guarded = HashMap<u64, Option<Addr>>;
+
+/// Reads what code does to locks by one table of calls.
+pub(super) struct LockSteps<'r> {
+    memo: &'r Memo,
+    process: &'r Process<'r>,
+    code: Code<'r>,
+    calls: &'static LockCalls,
+    thread_pointer: Option<Addr>,
+}
+
+impl<'r> LockSteps<'r> {
+    /// For the code of `process`, as the thread with this descriptor runs it.
+    pub(super) fn new(
+        memo: &'r Memo,
+        process: &'r Process<'r>,
+        calls: &'static LockCalls,
+        thread_pointer: Option<Addr>,
+    ) -> Self {
+        let code = Code::new(process.context.image, process.context.symbols);
+        LockSteps { memo, process, code, calls, thread_pointer }
+    }
+
+    /// The code of the process.
+    pub(super) fn code(&self) -> &Code<'r> {
+        &self.code
+    }
+
+    /// The calls of the function that covers `within`, without their arguments.
+    pub(super) fn calls_of(&self, within: Addr) -> Rc<Vec<CallSite>> {
+        let Some(start) = self.process.context.symbols.function_start(within) else { return Rc::default() };
+        let known = self.memo.functions.borrow().get(&start).cloned();
+        known.unwrap_or_else(|| {
+            let calls = Rc::new(self.code.calls_in(within));
+            self.memo.functions.borrow_mut().insert(start, calls.clone());
+            calls
+        })
+    }
+
+    /// Whether the function that covers `within` takes or gives back a lock, itself or by functions that it calls to this depth.
+    pub(super) fn matters(&self, within: Addr, depth: usize) -> bool {
+        let Some(start) = self.process.context.symbols.function_start(within) else { return false };
+        let key = (self.calls, start, depth);
+        if let Some(known) = self.memo.matters.borrow().get(&key) {
+            return *known;
+        }
+        // Recursion finds nothing new.
+        self.memo.matters.borrow_mut().insert(key, false);
+        let sites = self.calls_of(start);
+        let further = |site: &CallSite| self.is_followed(site, start, depth) && self.matters_to(site, depth);
+        let found = sites.iter().any(|site| Step::of(site, self.calls).is_some()) || sites.iter().any(further);
+        self.memo.matters.borrow_mut().insert(key, found);
+        found
+    }
+
+    fn matters_to(&self, site: &CallSite, depth: usize) -> bool {
+        site.target.is_some_and(|target| self.matters(target, depth.saturating_sub(1)))
+    }
+
+    /// Whether the called function is read as well: other modules have locks of their own.
+    fn is_followed(&self, site: &CallSite, from: Addr, depth: usize) -> bool {
+        let modules = self.process.context.symbols.modules();
+        let is_read = self.memo.functions.borrow().len() < CALLED_FUNCTIONS;
+        depth > 0 && is_read && site.target.is_some_and(|target| modules.at(target) == modules.at(from))
+    }
+
+    /// The effects on locks of the calls of the function at `start`.
+    pub(super) fn changes(
+        &self,
+        start: Addr,
+        sites: Vec<CallSite>,
+        guarded: &mut Guarded,
+        depth: usize,
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for site in sites {
+            let [guard, second, ..] = site.arguments;
+            let only = self.calls.is_only.then_some(Addr(0));
+            let argument = only.or_else(|| site.arguments.get(self.calls.lock).copied().flatten().map(Addr));
+            let (lock, takes) = match Step::of(&site, self.calls) {
+                Some(Step::Locks) => (argument, true),
+                Some(Step::Unlocks) => (argument, false),
+                Some(Step::BeginsGuard) => {
+                    guard.map(|guard| guarded.insert(guard, second.map(Addr)));
+                    (second.map(Addr), true)
+                }
+                // A guard whose begin was not seen has a lock that is not known.
+                Some(Step::EndsGuard) => (guard.and_then(|guard| guarded.get(&guard).copied()).flatten(), false),
+                None => {
+                    if self.is_followed(&site, start, depth) && self.matters_to(&site, depth) {
+                        changes.extend(self.by_called(site, depth - 1));
+                    }
+                    continue;
+                }
+            };
+            let may_fail = site.function.as_deref().is_some_and(|name| named(name, self.calls.may_fail));
+            let is_certain = !(takes && may_fail);
+            changes.push(Change { lock, takes, is_certain, site, writes: Vec::new() });
+        }
+        changes
+    }
+
+    /// A called function's effects on the locks of its caller.
+    fn by_called(&self, site: CallSite, depth: usize) -> Vec<Change> {
+        let Some(function) = site.target else { return Vec::new() };
+        let question = (self.calls, function, site.arguments, depth, self.thread_pointer);
+        let known = self.memo.called.borrow().get(&question).cloned();
+        let found = known.unwrap_or_else(|| {
+            let found = Rc::new(self.read_called(function, site.arguments, depth));
+            self.memo.called.borrow_mut().insert(question, found.clone());
+            found
+        });
+        let change =
+            |(lock, takes, is_certain)| Change { site: site.clone(), lock, takes, is_certain, writes: Vec::new() };
+        found.iter().copied().map(change).collect()
+    }
+
+    /// The locks that a called function has taken or given back when it returns, which of both it is, and whether it always does.
+    fn read_called(&self, function: Addr, arguments: Arguments, depth: usize) -> Vec<ByCalled> {
+        let sites = self.code.calls_of(function, LARGEST_FUNCTION as usize, arguments, self.thread_pointer);
+        let inner = self.changes(function, sites, &mut Guarded::new(), depth);
+        let outcome = self.outcome(function, Goal::Return, inner);
+        let taken = outcome.taken.into_iter().map(|change| (change.lock, true, change.is_certain));
+        let given = outcome.given.into_iter().map(|(lock, is_certain)| (lock, false, is_certain));
+        taken.chain(given).collect()
+    }
+
+    /// The net effect of these changes where the function at `start` comes to the goal.
+    pub(super) fn outcome(&self, start: Addr, goal: Goal, changes: Vec<Change>) -> Outcome {
+        let mut outcome = Outcome::default();
+        let locks: BTreeSet<Option<Addr>> = changes.iter().map(|change| change.lock).collect();
+        let mut unknown_given: Vec<&Change> = Vec::new();
+        for lock in locks {
+            let of_it = || changes.iter().filter(|change| change.lock == lock);
+            let gives: Vec<&Change> = of_it().filter(|change| !change.takes).collect();
+            let mut matched: BTreeSet<Addr> = BTreeSet::new();
+            // When sections nest, the inner one is released first.
+            let mut ended_inner: Vec<(Addr, Vec<Addr>)> = Vec::new();
+            let takes: Vec<&Change> = of_it().filter(|change| change.takes).collect();
+            let (mut kept, mut branches): (Vec<Change>, Vec<Addr>) = (Vec::new(), Vec::new());
+            for take in takes.iter().rev() {
+                let at = take.site.at;
+                let is_used = |give: &&&Change| {
+                    let mut inner = ended_inner.iter().filter(|(_, ends)| ends.contains(&give.site.at));
+                    inner.any(|(inner, _)| self.path(start, Goal::Place(*inner), &[at]) == Some(false))
+                };
+                let open = gives.iter().filter(|give| !is_used(give));
+                let between: Vec<&Change> =
+                    open.filter(|give| self.may_follow(start, goal, at, give.site.at)).copied().collect();
+                matched.extend(between.iter().map(|give| give.site.at));
+                let ends: Vec<Addr> = between.iter().filter(|give| give.is_certain).map(|give| give.site.at).collect();
+                if !ends.is_empty() && self.path(at, goal, &ends) == Some(false) {
+                    ended_inner.push((at, ends));
+                    continue;
+                }
+                let is_kept = take.is_certain && between.is_empty();
+                kept.push(Change {
+                    is_certain: is_kept && self.is_on_every_path(start, goal, &self.with_quick_part(start, take)),
+                    ..(*take).clone()
+                });
+                if is_kept {
+                    branches.push(at);
+                }
+            }
+            // Each branch may take it.
+            if kept.iter().all(|take| !take.is_certain) && self.is_on_every_path(start, goal, &branches) {
+                kept.retain(|take| Some(&take.site.at) == branches.first());
+                kept.iter_mut().for_each(|take| take.is_certain = true);
+            }
+            outcome.taken.extend(kept);
+            let of_caller: Vec<&Change> = gives
+                .into_iter()
+                .filter(|give| !matched.contains(&give.site.at) && !self.is_elsewhere(give, goal))
+                .collect();
+            if lock.is_none() {
+                unknown_given.extend(&of_caller);
+            }
+            if !of_caller.is_empty() {
+                let certain: Vec<Addr> =
+                    of_caller.iter().filter(|give| give.is_certain).map(|give| give.site.at).collect();
+                outcome.given.push((lock, self.is_on_every_path(start, goal, &certain)));
+            }
+        }
+        // An unknown lock released there may be any lock.
+        for take in outcome.taken.iter_mut().filter(|take| take.lock.is_some()) {
+            take.is_certain &=
+                !unknown_given.iter().any(|give| self.may_follow(start, goal, take.site.at, give.site.at));
+        }
+        outcome.taken.sort_by_key(|change| change.site.at);
+        outcome
+    }
+
+    /// A call that takes a lock, and the last writes to the lock's word that lie on every path to it: a path on which such a write has
+    /// taken the lock leaves the call out.
+    fn with_quick_part(&self, start: Addr, take: &Change) -> Vec<Addr> {
+        let call = Goal::Place(take.site.at);
+        let is_last = |at: &Addr| {
+            let others: Vec<Addr> = take.writes.iter().copied().filter(|other| other != at).collect();
+            self.path(*at, call, &others) == Some(true) && self.path(start, call, &[*at]) == Some(false)
+        };
+        take.writes.iter().copied().filter(is_last).chain([take.site.at]).collect()
+    }
+
+    /// Whether the call at `give` may come between that at `take` and the goal.
+    fn may_follow(&self, start: Addr, goal: Goal, take: Addr, give: Addr) -> bool {
+        // One call may do both.
+        if take == give {
+            return false;
+        }
+        let comes_there = self.path(take, Goal::Place(give), &[]) != Some(false)
+            // Only an exception leads there, from anywhere.
+            || self.path(start, Goal::Place(give), &[]) == Some(false);
+        comes_there && self.path(give, goal, &[take]) != Some(false)
+    }
+
+    /// Whether the goal is reached by paths that all lead past one of these places.
+    fn is_on_every_path(&self, start: Addr, goal: Goal, places: &[Addr]) -> bool {
+        !places.is_empty() && self.path(start, goal, &[]) == Some(true) && self.path(start, goal, places) == Some(false)
+    }
+
+    fn is_elsewhere(&self, change: &Change, goal: Goal) -> bool {
+        self.path(change.site.at, goal, &[]) == Some(false)
+    }
+
+    fn path(&self, from: Addr, goal: Goal, avoiding: &[Addr]) -> Option<bool> {
+        let key = (from, goal, avoiding.to_vec());
+        if let Some(known) = self.memo.paths.borrow().get(&key) {
+            return *known;
+        }
+        let found = self.code.path(from, goal, avoiding);
+        self.memo.paths.borrow_mut().insert(key, found);
+        found
+    }
+}
+
+/// A call's effect on a lock, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It takes the lock that is its argument.
+    Locks,
+    /// It gives back the lock that is its argument.
+    Unlocks,
+    /// It makes of its first argument a guard that has its second.
+    BeginsGuard,
+    /// It gives back what the guard has that is its first argument.
+    EndsGuard,
+}
+
+impl Step {
+    /// The effect of the call at `site`, if it is one of `calls`.
+    pub(super) fn of(site: &CallSite, calls: &LockCalls) -> Option<Step> {
+        Step::named(site.function.as_deref()?, calls)
+    }
+
+    /// The step of a call of the function with this name.
+    pub(super) fn named(name: &str, calls: &LockCalls) -> Option<Step> {
+        let tables = [
+            (calls.locks, Step::Locks),
+            (calls.unlocks, Step::Unlocks),
+            (calls.guards.begin, Step::BeginsGuard),
+            (calls.guards.end, Step::EndsGuard),
+        ];
+        tables.iter().find(|(names, _)| named(name, names)).map(|(_, step)| *step)
+    }
+}
+
+fn named(function: &str, names: &[&str]) -> bool {
+    let name = base_symbol(function);
+    names.iter().any(|pattern| is_named(name, pattern))
+}

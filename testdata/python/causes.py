@@ -1,0 +1,144 @@
+"""Threads that nobody is left to wake, by what they wait for: causes.py CASE."""
+import concurrent.futures
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+
+signal.alarm(600)
+
+
+def start(*functions):
+    threads = [threading.Thread(target=function, name=function.__name__) for function in functions]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def ready():
+    print("READY pids=%d" % os.getpid(), flush=True)
+
+
+def join(threads):
+    ready()
+    for thread in threads:
+        thread.join()
+
+
+def of_queue():
+    jobs = queue.Queue()
+
+    def producer():
+        jobs.put(1)
+
+    def consumer():
+        while True:
+            jobs.get()
+
+    join(start(producer, consumer))
+
+
+def of_full_queue():
+    jobs = queue.Queue(maxsize=1)
+
+    def producer():
+        while True:
+            jobs.put(1)
+
+    join(start(producer))
+
+
+def of_event():
+    loaded = threading.Event()
+
+    def server():
+        loaded.wait()
+
+    join(start(server))
+
+
+def of_barrier():
+    meeting = threading.Barrier(3)
+
+    def early():
+        meeting.wait()
+
+    join(start(early, early))
+
+
+def of_condition():
+    changed = threading.Condition()
+
+    def listener():
+        with changed:
+            changed.wait()
+
+    join(start(listener))
+
+
+def of_condition_under_a_lock():
+    registry_lock, not_empty = threading.Lock(), threading.Condition()
+    has_begun = threading.Event()
+    items = []
+
+    def consumer():
+        with registry_lock:
+            with not_empty:
+                has_begun.set()
+                while not items:
+                    not_empty.wait()
+
+    def producer():
+        has_begun.wait()
+        with registry_lock:
+            with not_empty:
+                items.append(1)
+                not_empty.notify()
+
+    join(start(consumer, producer))
+
+
+def of_pool_of_units():
+    slots = threading.Semaphore(2)
+    both = threading.Barrier(2)
+
+    def fetch():
+        with slots:
+            both.wait()
+            with slots:
+                pass
+
+    join(start(fetch, fetch))
+
+
+def of_future():
+    result = concurrent.futures.Future()
+
+    def reader():
+        result.result()
+
+    join(start(reader))
+
+
+def of_root():
+    """The writer waits for an event of the loader, which waits at a queue whose producer has ended."""
+    jobs, loaded = queue.Queue(), threading.Event()
+
+    def loader():
+        jobs.get()
+        loaded.set()
+
+    def writer():
+        loaded.wait()
+
+    threads = start(loader)
+    time.sleep(0.05)
+    threads += start(writer)
+    ready()
+    # The main thread waits for what the loader would do, too.
+    loaded.wait()
+
+
+globals()["of_" + sys.argv[1]]()

@@ -1,0 +1,228 @@
+"""Hangs whose report must name more than the wait: explained.py CASE
+
+As in wakers.py each case says what is true of it before it is ready. The words are the names, lines and advice that explain
+the hang. Beside the hangs stand healthy twins, and it ends by itself after two minutes.
+"""
+import collections
+import contextlib
+import functools
+import os
+import signal
+import socket
+import sys
+import threading
+
+from wakers import ready, start, truth
+
+signal.alarm(120)
+
+
+# A server that calls itself.
+
+def call_itself(serve):
+    server = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    client.sendall(b"GET /\n")
+    serve(server)
+    ready()
+    client.recv(100)
+
+
+def server_calls_itself():
+    truth("stuck", finding="pipe-without-writer", words=["backlog", "accept the connection", "call the function"])
+    call_itself(lambda server: None)
+
+
+def server_with_a_thread_that_accepts_later():
+    truth("blocked")
+    never = threading.Event()
+
+    def serve(server):
+        def later():
+            never.wait(100)
+            server.accept()[0].sendall(b"200")
+        start(later)
+    call_itself(serve)
+
+
+# Locks that are kept.
+
+def rows(lock):
+    with lock:
+        yield 1
+        yield 2
+
+
+def generator_keeps_a_lock():
+    truth("stuck", "deadlock", finding="nobody-left-to-wake", asleep=1,
+          words=["suspended generator", "close the generator", "explained.py:%d" % (rows.__code__.co_firstlineno + 1)])
+    lock = threading.Lock()
+    kept = rows(lock)
+    next(kept)
+    ready()
+    with lock:
+        pass
+
+
+def generator_of_another_thread_that_goes_on():
+    truth("blocked", asleep=2)
+    lock, never = threading.Lock(), threading.Event()
+    kept = rows(lock)
+    next(kept)
+
+    def finish():
+        never.wait(100)
+        kept.close()
+    start(finish)
+    ready()
+    with lock:
+        pass
+
+
+def condition_under_a_lock(notify):
+    guard, filled = threading.Lock(), threading.Condition()
+    waiting = threading.Event()
+
+    def read():
+        with guard:
+            with filled:
+                waiting.set()
+                filled.wait()
+
+    def deliver():
+        with guard:
+            with filled:
+                filled.notify()
+
+    reader = start(read)
+    waiting.wait()
+    start(deliver)
+    notify(filled)
+    ready()
+    reader.join()
+
+
+def nested_monitor():
+    truth("stuck", "deadlock", finding="nobody-left-to-wake", asleep=3, words=["keeps", "`guard`", "`filled`", "deliver"])
+    condition_under_a_lock(lambda filled: None)
+
+
+def nested_monitor_beside_one_that_notifies():
+    truth("blocked", asleep=4)
+
+    def notify(filled):
+        def later():
+            threading.Event().wait(100)
+            with filled:
+                filled.notify()
+        start(later)
+    condition_under_a_lock(notify)
+
+
+# Names.
+
+ORDER = dict(finding="lock-order-cycle", asleep=3)
+
+
+def both(one, other, enter):
+    met = threading.Barrier(2)
+    threads = [start(enter, None, *order, met) for order in ((one, other), (other, one))]
+    ready()
+    for thread in threads:
+        thread.join()
+
+
+class Store:
+    def __init__(self):
+        self._locks = collections.defaultdict(threading.Lock)
+        self.users_lock, self.orders_lock = threading.Lock(), threading.Lock()
+
+    def transfer(self, source, target, met):
+        with self._locks[source]:
+            met.wait()
+            with self._locks[target]:
+                pass
+
+    def in_a_stack(self, one, other, met):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(one)
+            met.wait()
+            stack.enter_context(other)
+
+
+def locks_by_text():
+    truth("deadlock", words=["Store._locks['alice']", "Store._locks['bob']", "in the order of its arguments"], **ORDER)
+    both("alice", "bob", Store().transfer)
+
+
+def locks_by_number():
+    truth("deadlock", words=["Store._locks[7]", "Store._locks[12]"], **ORDER)
+    both(7, 12, Store().transfer)
+
+
+def locks_in_an_exit_stack():
+    truth("deadlock", words=["Store.users_lock", "Store.orders_lock"], **ORDER)
+    store = Store()
+    both(store.users_lock, store.orders_lock, store.in_a_stack)
+
+
+def three_locks_in_one_statement():
+    truth("deadlock", finding="lock-order-cycle", asleep=4, words=["`a_lock`", "`b_lock`", "`c_lock`"])
+    a_lock, b_lock, c_lock = threading.Lock(), threading.Lock(), threading.Lock()
+    met = threading.Barrier(3)
+
+    class Meeting:
+        def __enter__(self):
+            met.wait()
+
+        def __exit__(self, *error):
+            pass
+
+    def first():
+        with a_lock, Meeting(), b_lock:
+            pass
+
+    def second():
+        with b_lock, Meeting(), c_lock:
+            pass
+
+    def third():
+        with c_lock, Meeting(), a_lock:
+            pass
+
+    threads = [start(function) for function in (first, second, third)]
+    ready()
+    for thread in threads:
+        thread.join()
+
+
+def cached_properties():
+    if sys.version_info >= (3, 12):
+        # It has no lock there: each thread computes the value.
+        truth("blocked", asleep=1)
+        ready()
+        return threading.Event().wait(110)
+    truth("deadlock", words=["Table.rows", "Index.keys"], **ORDER)
+    met = threading.Barrier(2)
+
+    class Table:
+        @functools.cached_property
+        def rows(self):
+            met.wait()
+            return index.keys
+
+    class Index:
+        @functools.cached_property
+        def keys(self):
+            met.wait()
+            return table.rows
+
+    table, index = Table(), Index()
+    threads = [start(lambda: table.rows, "one"), start(lambda: index.keys, "other")]
+    ready()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

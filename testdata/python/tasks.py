@@ -1,0 +1,520 @@
+"""Tasks of asyncio that await what never comes, and their healthy twins: tasks.py CASE
+
+Each case states its truth before it is ready, in a line of JSON, as wakers.py does: the verdicts that are right, a finding, and
+words that a report must have. Beside each hang stand healthy twins, and the same hang beside bystanders that do not matter. A
+case is ready once its loop has run into the wait. It ends by itself after two minutes.
+"""
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+LAST = 120
+
+
+def truth(*verdicts, finding=None, words=()):
+    said = dict(verdicts=verdicts, finding=finding, asleep=0, words=words, asks_again=False)
+    print("TRUTH " + json.dumps(said), flush=True)
+
+
+def ready():
+    print("READY pids=%d" % os.getpid(), flush=True)
+
+
+def soon():
+    """Ready when the loop has run into its waits: the timer is gone by then."""
+    asyncio.get_running_loop().call_later(0.2, ready)
+
+
+STUCK = dict(finding="nobody-left-to-wake")
+
+
+async def beat():
+    while True:
+        await asyncio.sleep(0.05)
+
+
+# Queues.
+
+async def get_nobody_puts():
+    truth("stuck", words=["jobs", "tasks.py", "consumer"], **STUCK)
+    jobs = asyncio.Queue()
+
+    async def consumer():
+        await jobs.get()
+    task = asyncio.create_task(consumer(), name="consumer")
+    soon()
+    await task
+
+
+async def get_beside_a_heartbeat():
+    truth("stuck", words=["jobs"], **STUCK)
+    jobs = asyncio.Queue()
+    asyncio.create_task(beat(), name="beat")
+    soon()
+    await jobs.get()
+
+
+async def get_a_task_will_put():
+    truth("blocked")
+    jobs = asyncio.Queue()
+
+    async def producer():
+        await asyncio.sleep(60)
+        jobs.put_nowait(1)
+    asyncio.create_task(producer(), name="producer")
+    soon()
+    await jobs.get()
+
+
+async def get_a_timer_will_put():
+    truth("blocked")
+    jobs = asyncio.Queue()
+    asyncio.get_running_loop().call_later(60, jobs.put_nowait, 1)
+    soon()
+    await jobs.get()
+
+
+async def get_a_thread_will_put():
+    truth("blocked")
+    jobs = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def work():
+        time.sleep(60)
+        loop.call_soon_threadsafe(jobs.put_nowait, 1)
+    threading.Thread(target=work, daemon=True).start()
+    soon()
+    await jobs.get()
+
+
+async def get_a_connection_will_put():
+    truth("blocked")
+    jobs = asyncio.Queue()
+
+    async def serve(reader, writer):
+        jobs.put_nowait(await reader.read())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    soon()
+    await jobs.get()
+    server.close()
+
+
+async def get_a_watched_descriptor_will_put():
+    truth("blocked")
+    jobs = asyncio.Queue()
+    child = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)
+    asyncio.get_running_loop().add_reader(child.stdout.fileno(), jobs.put_nowait, 1)
+    soon()
+    await jobs.get()
+
+
+async def get_a_signal_will_put():
+    truth("blocked")
+    jobs = asyncio.Queue()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, jobs.put_nowait, 1)
+    soon()
+    await jobs.get()
+
+
+async def get_with_a_time_limit():
+    truth("blocked")
+    jobs = asyncio.Queue()
+    soon()
+    await asyncio.wait_for(jobs.get(), 60)
+
+
+async def join_workers_are_gone():
+    truth("stuck", words=["jobs", "tasks.py"], **STUCK)
+    jobs = asyncio.Queue()
+    jobs.put_nowait(1)
+
+    async def worker():
+        await jobs.get()
+        raise ValueError
+    asyncio.create_task(worker(), name="worker")
+    asyncio.create_task(beat(), name="beat")
+    soon()
+    await jobs.join()
+
+
+async def join_a_worker_is_slow():
+    truth("blocked")
+    jobs = asyncio.Queue()
+    jobs.put_nowait(1)
+
+    async def worker():
+        await jobs.get()
+        await asyncio.sleep(60)
+        jobs.task_done()
+    task = asyncio.create_task(worker(), name="worker")
+    soon()
+    await jobs.join()
+    await task
+
+
+async def put_nobody_gets():
+    truth("stuck", words=["jobs"], **STUCK)
+    jobs = asyncio.Queue(1)
+    soon()
+    for n in range(3):
+        await jobs.put(n)
+
+
+async def idle_workers_beside_work():
+    truth("blocked")
+    jobs = asyncio.Queue()
+
+    async def worker():
+        while True:
+            await jobs.get()
+    workers = [asyncio.create_task(worker()) for _ in range(3)]
+    soon()
+    await asyncio.sleep(60)
+    del workers
+
+
+# Events, conditions, barriers.
+
+async def event_never_set():
+    truth("stuck", words=["started", "tasks.py"], **STUCK)
+    started = asyncio.Event()
+    soon()
+    await started.wait()
+
+
+async def event_setter_has_ended():
+    truth("stuck", words=["started"], **STUCK)
+    started = asyncio.Event()
+
+    async def setter():
+        if started.is_set():
+            started.set()
+    asyncio.create_task(setter(), name="setter")
+    asyncio.create_task(beat(), name="beat")
+    soon()
+    await started.wait()
+
+
+async def event_is_set_by_a_task():
+    truth("blocked")
+    started = asyncio.Event()
+
+    class Service:
+        def __init__(self):
+            self.started = started
+
+        async def run(self):
+            await asyncio.sleep(60)
+            self.started.set()
+    asyncio.create_task(Service().run())
+    soon()
+    await started.wait()
+
+
+async def an_event_for_ever_beside_work():
+    """As programs do that run until they are killed."""
+    truth("blocked", "running")
+    asyncio.create_task(beat())
+    soon()
+    await asyncio.Event().wait()
+
+
+async def a_future_for_ever_beside_a_server():
+    truth("blocked")
+
+    async def serve(reader, writer):
+        writer.write(await reader.read())
+    await asyncio.start_server(serve, "127.0.0.1", 0)
+    soon()
+    await asyncio.get_running_loop().create_future()
+
+
+async def condition_is_never_notified():
+    truth("stuck", words=["changed"], **STUCK)
+    changed = asyncio.Condition()
+    soon()
+    async with changed:
+        await changed.wait()
+
+
+async def condition_will_be_notified():
+    truth("blocked")
+    changed = asyncio.Condition()
+
+    async def notify():
+        await asyncio.sleep(60)
+        async with changed:
+            changed.notify_all()
+    task = asyncio.create_task(notify())
+    soon()
+    async with changed:
+        await changed.wait()
+    await task
+
+
+# Semaphores.
+
+async def semaphore_is_taken_again():
+    truth("stuck", "deadlock", "suspected-deadlock", words=["limit"])
+    limit = asyncio.Semaphore(1)
+    soon()
+    async with limit:
+        async with limit:
+            pass
+
+
+async def semaphore_children_want_it():
+    truth("stuck", "deadlock", "suspected-deadlock", words=["limit"])
+    limit = asyncio.Semaphore(2)
+
+    async def crawl(depth):
+        async with limit:
+            await asyncio.sleep(0.01)
+            if depth:
+                await asyncio.gather(crawl(depth - 1), crawl(depth - 1))
+    soon()
+    await crawl(3)
+
+
+async def semaphore_a_holder_goes_on():
+    truth("blocked")
+    limit = asyncio.Semaphore(1)
+
+    async def holder():
+        async with limit:
+            await asyncio.sleep(60)
+    task = asyncio.create_task(holder())
+    await asyncio.sleep(0)
+    soon()
+    async with limit:
+        pass
+    await task
+
+
+# Futures and groups of tasks.
+
+async def future_nobody_has():
+    truth("stuck", words=["answer"], **STUCK)
+    answer = asyncio.get_running_loop().create_future()
+    soon()
+    await answer
+
+
+async def future_in_a_registry():
+    truth("blocked")
+    pending = {}
+
+    async def answers():
+        await asyncio.sleep(60)
+        pending[1].set_result(None)
+    task = asyncio.create_task(answers())
+    pending[1] = asyncio.get_running_loop().create_future()
+    soon()
+    await pending[1]
+    await task
+
+
+async def future_a_callback_of_a_task_sets():
+    truth("blocked")
+    done = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.add_done_callback(lambda _: done.set_result(None))
+    soon()
+    await done
+
+
+async def gather_itself():
+    truth("stuck", "deadlock", "suspected-deadlock", words=["tasks.py"])
+    soon()
+    await asyncio.gather(*asyncio.all_tasks(), return_exceptions=True)
+
+
+async def wait_for_one_that_never_ends():
+    truth("stuck", words=["never"], **STUCK)
+    never = asyncio.Event()
+    soon()
+    await asyncio.wait([asyncio.create_task(never.wait(), name="waits")])
+
+
+async def wait_for_one_that_ends():
+    truth("blocked")
+    soon()
+    await asyncio.wait([asyncio.create_task(asyncio.sleep(60), name="sleeps")])
+
+
+async def group_of_one_that_never_ends():
+    if not hasattr(asyncio, "TaskGroup"):
+        return await event_never_set()
+    truth("stuck", words=["never"], **STUCK)
+    never = asyncio.Event()
+    soon()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(never.wait(), name="waits")
+
+
+async def group_beside_one_that_may_raise():
+    if not hasattr(asyncio, "TaskGroup"):
+        return await get_a_task_will_put()
+    truth("blocked")
+    never = asyncio.Event()
+
+    async def fails():
+        await asyncio.sleep(60)
+        raise ValueError
+    soon()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(never.wait(), name="waits")
+        group.create_task(fails(), name="fails")
+
+
+# Threads, executors, processes.
+
+async def executor_is_at_work():
+    truth("blocked")
+    soon()
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)
+
+
+async def executor_waits_for_the_loop():
+    truth("stuck", "deadlock", "suspected-deadlock")
+    started = threading.Event()
+    soon()
+    await asyncio.get_running_loop().run_in_executor(None, started.wait)
+
+
+async def a_child_goes_on():
+    truth("blocked")
+    child = await asyncio.create_subprocess_exec("sleep", "60")
+    soon()
+    await child.wait()
+
+
+async def a_task_that_cancels_all():
+    truth("blocked")
+    never = asyncio.Event()
+
+    async def watchdog():
+        await asyncio.sleep(60)
+        for task in asyncio.all_tasks():
+            task.cancel()
+    asyncio.create_task(watchdog(), name="watchdog")
+    soon()
+    await never.wait()
+
+
+async def a_task_that_knows_the_name_alone():
+    truth("blocked")
+    holder = type("Holder", (), {})()
+    holder.never = asyncio.Event()
+
+    async def sets():
+        await asyncio.sleep(60)
+        getattr(holder, "ne" + "ver").set()
+    asyncio.create_task(sets())
+    soon()
+    await holder.never.wait()
+
+
+async def connection_both_ends_here():
+    if sys.version_info < (3, 12):
+        return await event_never_set()
+    truth("stuck", "blocked", words=["wait_closed"])
+
+    async def handler(reader, writer):
+        while await reader.read(1024):
+            pass
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    await asyncio.sleep(0.05)
+    server.close()
+    soon()
+    await server.wait_closed()
+    client.close()
+
+
+async def stream_of_a_silent_peer():
+    truth("blocked")
+    ours, theirs = socket.socketpair()
+    child = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+    theirs.close()
+    reader, _ = await asyncio.open_connection(sock=ours)
+    soon()
+    await reader.read()
+    child.kill()
+
+
+def a_loop_in_another_thread():
+    """The main thread waits for what a task of another thread's loop never gives."""
+    truth("stuck", words=["never"])
+    loop = asyncio.new_event_loop()
+
+    async def main():
+        never = asyncio.Event()
+        await never.wait()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main()), name="loop")
+    thread.start()
+    time.sleep(0.2)
+    ready()
+    thread.join()
+
+
+async def future_that_a_handler_of_logs_completes():
+    truth("blocked")
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    class Completes(logging.Handler):
+        def emit(self, record):
+            future.set_result(record)
+
+    def later():
+        logging.error("now")
+    logging.getLogger().addHandler(Completes())
+    loop.call_later(LAST, later)
+    soon()
+    await future
+
+
+async def future_that_a_handler_of_logs_would_complete_if_called():
+    truth("stuck", **STUCK)
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    class Completes(logging.Handler):
+        def emit(self, record):
+            future.set_result(record)
+    logging.getLogger().addHandler(Completes())
+    loop.call_later(LAST, print)
+    soon()
+    await future
+
+
+def a_loop_in_another_thread_that_is_told():
+    truth("blocked")
+    loop = asyncio.new_event_loop()
+
+    async def main():
+        stop = asyncio.Event()
+        loop.stop_event = stop
+        await stop.wait()
+    threading.Thread(target=lambda: loop.run_until_complete(main()), name="loop").start()
+    time.sleep(0.2)
+    ready()
+    time.sleep(60)
+    loop.call_soon_threadsafe(loop.stop_event.set)
+
+
+if __name__ == "__main__":
+    signal.alarm(LAST)
+    case = globals()[sys.argv[1]]
+    if asyncio.iscoroutinefunction(case):
+        asyncio.run(case())
+    else:
+        case()

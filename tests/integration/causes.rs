@@ -1,0 +1,94 @@
+//! `nobody-left-to-wake` by what the thing is: each has its own headline and its own advice.
+
+use std::process::Command;
+
+use crate::harness::{Look, Target, attach, compile, skipped, testdata};
+use crate::python::pythons;
+
+/// Its first finding says these words in the title, and these in the advice.
+fn check(case: &str, look: &Look, title: &str, advice: &str) {
+    assert_eq!((look.verdict(), look.code), ("stuck", 1), "{case}: {}", look.text);
+    let finding = &look.json["findings"][0];
+    assert_eq!(finding["code"], "nobody-left-to-wake", "{case}: {}", look.text);
+    let told = finding["title"].as_str().expect("a title");
+    assert!(told.contains(title), "{case}: {told}");
+    let help = finding["help"].to_string();
+    assert!(help.contains(advice), "{case}: {help}");
+}
+
+#[test]
+fn each_thing_of_python_has_its_own_headline_and_advice() {
+    for (version, python) in pythons() {
+        for (case, threads, title, advice) in [
+            (
+                "queue",
+                1,
+                "consumer waits for `jobs`, and no producer is left that could put anything into it",
+                "end mark",
+            ),
+            ("full_queue", 1, "producer waits for `jobs`, and no consumer is left", "maxsize"),
+            ("event", 1, "server waits for `loaded`, and no thread is left that could set it", "hand the error over"),
+            ("barrier", 2, "early waits for `meeting`: 1 party has not come, and no thread is left", "abort()"),
+            (
+                "condition",
+                1,
+                "listener waits for `changed`, and no thread is left that could notify it",
+                "wait_for(predicate)",
+            ),
+            (
+                "condition_under_a_lock",
+                2,
+                "consumer waits for `not_empty` and holds `registry_lock`, which producer needs to notify it",
+                "let consumer release `registry_lock` before it waits",
+            ),
+            (
+                "pool_of_units",
+                2,
+                "fetch waits for `slots`, and everyone who could release it waits as well",
+                "second unit",
+            ),
+            ("future", 1, "reader waits for `result`, and no thread is left that could complete it", "every path"),
+        ] {
+            let mut command = python.command();
+            command.arg(python.sees(&testdata("python/causes.py"))).arg(case);
+            // The main thread waits as well.
+            let target = Target::start(&mut command).settle(threads + 1);
+            check(&format!("Python {version}, {case}"), &attach(&target.pids, &[]), title, advice);
+        }
+    }
+}
+
+#[test]
+fn the_root_comes_before_those_who_wait_for_it() {
+    for (version, python) in pythons() {
+        let mut command = python.command();
+        command.arg(python.sees(&testdata("python/causes.py"))).arg("root");
+        let target = Target::start(&mut command).settle(3);
+        let look = attach(&target.pids, &[]);
+        check(&version, &look, "loader waits for `jobs`, and no producer is left", "end mark");
+    }
+}
+
+#[test]
+fn a_condition_under_another_mutex_names_that_mutex() {
+    let program = compile("native/nested_monitor.cpp", "nested_monitor", &["-lstdc++"]);
+    let target = Target::start(&mut Command::new(program)).settle(3);
+    let look = attach(&target.pids, &[]);
+    check("C++", &look, "which nested_monitor (", "release `registry_mutex` before it waits");
+    assert!(look.says("waits for not_empty and holds registry_mutex"), "{}", look.text);
+    assert!(look.text.contains("not_empty.wait(guard"), "{}", look.text);
+}
+
+#[test]
+fn a_channel_whose_sender_is_kept_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("kept_sender");
+    let source = testdata("native/kept_sender.rs");
+    let built = Command::new("rustc").args(["-g", "--edition=2024", "-o"]).arg(&program).arg(source).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return skipped!("no rustc");
+    }
+    let target = Target::start(&mut Command::new(program)).settle(1);
+    let look = attach(&target.pids, &[]);
+    check("Rust", &look, "waits in a channel: a sender lives, and no thread is left that sends", "drop each sender");
+}

@@ -1,0 +1,142 @@
+//! What could still end a wait: hangs, their healthy twins, and the same hangs beside others that do not matter. The truth of
+//! each case stands in the program.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::harness::{Look, Target, attach, core, testdata};
+use crate::post_mortem::snapshot;
+use crate::python::{Python, pythons};
+
+/// The names of the cases: the functions that say a truth, and those that call one of them.
+fn cases(program: &str) -> Vec<String> {
+    let source = std::fs::read_to_string(testdata(program)).expect("readable").replace("\nasync def ", "\ndef ");
+    let functions = source.split("\ndef ").skip(1).filter_map(|text| text.split_once('('));
+    let said: Vec<&str> =
+        functions.clone().filter(|(_, body)| body.contains("    truth(")).map(|(name, _)| name).collect();
+    let is_case = |(name, body): &(&str, &str)| {
+        said.contains(name) || said.iter().any(|other| body.contains(&format!("\n    {other}(")))
+    };
+    functions.filter(is_case).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// A case that has come to its waits, and what is true of it.
+fn start(python: &Python, program: &str, case: &str) -> (Target, Value) {
+    let program = python.sees(&testdata(program));
+    let target = Target::start(python.command().arg(program).arg(case));
+    let said = target.said.iter().find_map(|line| line.strip_prefix("TRUTH ")).expect("a truth");
+    let truth: Value = serde_json::from_str(said).expect("valid JSON");
+    let asleep = truth["asleep"].as_u64().expect("a number") as usize;
+    let target = match asleep {
+        0 => target.settle_asleep(),
+        asleep => target.settle(asleep),
+    };
+    (target, truth)
+}
+
+fn check(look: &Look, truth: &Value, place: &str) {
+    let place = format!("{place}:\n{}\n{}", look.text, look.json["gaps"]);
+    let right = truth["verdicts"].as_array().expect("a list");
+    assert!(right.iter().any(|verdict| verdict == look.verdict()), "{} in {place}", look.verdict());
+    assert_eq!(look.code, i32::from(!["blocked", "running"].contains(&look.verdict())), "{place}");
+    if let (Some(finding), true) = (truth["finding"].as_str(), look.code == 1) {
+        assert!(look.findings().contains(&finding), "{finding} is not in {place}");
+    }
+    let missing = missing_words(look, truth);
+    assert!(missing.is_empty(), "{missing:?} are not in {place}");
+}
+
+fn missing_words<'t>(look: &Look, truth: &'t Value) -> Vec<&'t str> {
+    let said = look.json.to_string();
+    let words = truth["words"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    words.filter(|word| !look.says(word) && !said.contains(*word)).collect()
+}
+
+/// A look; of who asks again and again one that has met it between two tries, since it waits for nothing while it tries.
+fn caught(truth: &Value, take: impl Fn() -> Look) -> Look {
+    const LOOKS: usize = 20;
+    let looks = if truth["asks_again"] == true { LOOKS } else { 1 };
+    let mut look = take();
+    for _ in 1..looks {
+        if missing_words(&look, truth).is_empty() {
+            break;
+        }
+        look = take();
+    }
+    look
+}
+
+fn of(version: &str) -> Option<Python> {
+    pythons().into_iter().find(|(known, _)| known.starts_with(version)).map(|(_, python)| python)
+}
+
+/// A descriptor on its way through a unix socket may be the other end of any socket: the kernel does not say which it is, and of
+/// sockets not when they were made. Some of the cases have such, so that they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Judges each case of a program on a version of Python, live and from a snapshot.
+fn all_cases_are_judged_rightly(program: &str, version: &str) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(python) = of(version) else { return crate::harness::skipped!("no Python {version}") };
+    let cases = cases(program);
+    assert!(cases.len() > 10, "{cases:?}");
+    for case in cases {
+        let (target, truth) = start(&python, program, &case);
+        let place = format!("{case} of Python {version}");
+        check(&caught(&truth, || attach(&target.pids, &[])), &truth, &place);
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("s.snapshot");
+        let replayed = caught(&truth, || {
+            snapshot(&target.pids, &file, &[]);
+            core(std::slice::from_ref(&file), &[])
+        });
+        drop(target);
+        check(&replayed, &truth, &format!("snapshot of {place}"));
+    }
+}
+
+#[test]
+fn wakers_are_judged_rightly_on_3_8() {
+    all_cases_are_judged_rightly("python/wakers.py", "3.8.");
+}
+
+#[test]
+fn wakers_are_judged_rightly_on_3_11() {
+    all_cases_are_judged_rightly("python/wakers.py", "3.11.");
+}
+
+#[test]
+fn wakers_are_judged_rightly_on_3_13() {
+    all_cases_are_judged_rightly("python/wakers.py", "3.13.");
+}
+
+#[test]
+fn tasks_are_judged_rightly_on_3_8() {
+    all_cases_are_judged_rightly("python/tasks.py", "3.8.");
+}
+
+#[test]
+fn tasks_are_judged_rightly_on_3_11() {
+    all_cases_are_judged_rightly("python/tasks.py", "3.11.");
+}
+
+#[test]
+fn tasks_are_judged_rightly_on_3_13() {
+    all_cases_are_judged_rightly("python/tasks.py", "3.13.");
+}
+
+#[test]
+fn what_explains_a_hang_is_named_on_3_8() {
+    all_cases_are_judged_rightly("python/explained.py", "3.8.");
+}
+
+#[test]
+fn what_explains_a_hang_is_named_on_3_11() {
+    all_cases_are_judged_rightly("python/explained.py", "3.11.");
+}
+
+#[test]
+fn what_explains_a_hang_is_named_on_3_13() {
+    all_cases_are_judged_rightly("python/explained.py", "3.13.");
+}
