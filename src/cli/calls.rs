@@ -43,6 +43,8 @@ struct Counted {
     lasting: Lasting,
     /// How long it had run when the first round was over.
     before: Duration,
+    /// How long it has run since then, by the last question before the sample of the second round.
+    polled: Duration,
     /// Counting began before the first round saw it in the call: if it has not come out since, it is in the same one.
     is_before: bool,
     /// How much it had run since then, how many milliseconds after.
@@ -106,6 +108,7 @@ impl Calls {
                         returns_to,
                         lasting,
                         before: Duration::ZERO,
+                        polled: Duration::ZERO,
                         is_before,
                         by: Vec::new(),
                     });
@@ -150,9 +153,14 @@ impl Calls {
 
     /// Whether there is nothing to wait for any more, or two seconds are over since `begin`.
     pub(super) fn have_polled(&mut self, begin: Instant) -> bool {
-        let is_short =
-            |one: &mut Counted| one.is_before && matches!(one.stay(), Stay::Within(ran) if ran < LEAST_POLLED);
-        begin.elapsed() >= FOR_POLLS || !self.list.iter_mut().any(is_short)
+        let mut is_short = false;
+        for one in self.list.iter_mut().filter(|one| one.is_before) {
+            if let Stay::Within(ran) = one.stay() {
+                one.polled = ran;
+                is_short |= ran < LEAST_POLLED;
+            }
+        }
+        begin.elapsed() >= FOR_POLLS || !is_short
     }
 
     /// Say in the sample of the second round how long the threads ran in their calls, and which have come out of them.
@@ -164,9 +172,11 @@ impl Calls {
             match counted.stay() {
                 Stay::Left => wait.left = true,
                 Stay::Within(ran) => {
-                    // Its run after the end of the sample does not count: it may be too late for other ranks.
+                    // Its run after the end of the sample does not count: it may be too late for other ranks. On a
+                    // machine with much to do that end may be long ago, and what was known before the sample remains.
                     let late = ended.and_then(|ended| (Utc::now() - ended).to_std().ok()).unwrap_or_default();
-                    wait.polled_ms = millis(ran.saturating_sub(late)).filter(|_| counted.is_before);
+                    let polled = ran.saturating_sub(late).max(counted.polled);
+                    wait.polled_ms = millis(polled).filter(|_| counted.is_before);
                     wait.polled_by = std::mem::take(&mut counted.by);
                 }
                 Stay::Unknown => self.refused = Some("the kernel did not count all the time".to_owned()),

@@ -3,6 +3,7 @@
 //! In: the memory of a process, the table's address of its calls, the row of a thread. Out: a [`DriverCall`]. The
 //! offsets are those of `preload/table.rs`, version 3. The head has the sizes of the parts that may grow.
 
+use super::table::time;
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::recorder::{LONGEST_FUNCTION, MOST_FUNCTIONS};
 
@@ -38,7 +39,7 @@ pub(crate) struct DriverCall {
     /// The first words that it was given; a function with fewer arguments ignores the rest.
     pub(crate) arguments: [u64; 4],
     /// When it began, in nanoseconds since 1970 by the machine's clock as it was when the process began.
-    pub(crate) since: u64,
+    pub(crate) since: Option<u64>,
     /// Its result; none while the thread is in it.
     pub(crate) result: Option<u32>,
     /// The last error that a call of the thread has answered.
@@ -53,7 +54,7 @@ pub(crate) struct DriverError {
     /// The first call that answered it, of those since the last other error.
     pub(crate) function: String,
     /// When that was, as of a call.
-    pub(crate) since: u64,
+    pub(crate) since: Option<u64>,
 }
 
 /// Where a table has its calls.
@@ -90,7 +91,7 @@ impl<'m> Calls<'m> {
     pub(super) fn of_row(&self, row: u64, thread: usize) -> Option<DriverCall> {
         let at = Addr(self.at.0.checked_add(row.checked_mul(self.size)?)?);
         let word = |field: u64| self.memory.u32(at + field).ok();
-        let time = |field: u64| Some(self.memory.u64(at + field).ok()?.wrapping_add(self.epoch));
+        let time = |field: u64| time(self.memory.u64(at + field).ok()?, self.epoch);
         let mut arguments = [0; 4];
         for (position, argument) in arguments.iter_mut().enumerate() {
             *argument = self.memory.u64(at + call::ARGUMENTS + 8 * position as u64).ok()?;
@@ -98,13 +99,13 @@ impl<'m> Calls<'m> {
         let error = || {
             let number = word(call::ERROR).filter(|number| *number != 0)?;
             let function = self.name(word(call::ERROR_FUNCTION)?)?;
-            Some(DriverError { number, function, since: time(call::ERROR_SINCE)? })
+            Some(DriverError { number, function, since: time(call::ERROR_SINCE) })
         };
         Some(DriverCall {
             thread,
             function: self.name(word(call::FUNCTION)?)?,
             arguments,
-            since: time(call::SINCE)?,
+            since: time(call::SINCE),
             result: if word(call::DEPTH)? == 0 { word(call::RESULT) } else { None },
             error: error(),
         })

@@ -123,8 +123,9 @@ pub(crate) struct RecordedLock {
     pub(crate) mode: Mode,
     /// How often it was taken.
     pub(crate) count: u32,
-    /// When it was taken, in nanoseconds since 1970 by the machine's clock as it was when the process began.
-    pub(crate) since: u64,
+    /// When it was taken, in nanoseconds since 1970 by the machine's clock as it was when the process began. `None` where
+    /// the recorder could not ask.
+    pub(crate) since: Option<u64>,
     /// Where the call that took it returned to.
     pub(crate) at: Addr,
     /// The caller's stack pointer then.
@@ -192,6 +193,11 @@ struct Table<'p> {
     hashed: u64,
     sites: Addr,
     site_count: u64,
+}
+
+/// A time of the table, in nanoseconds since 1970; zero stands for none.
+pub(super) fn time(written: u64, epoch: u64) -> Option<u64> {
+    (written != 0).then(|| written.wrapping_add(epoch))
 }
 
 impl<'p> Table<'p> {
@@ -276,7 +282,7 @@ impl<'p> Table<'p> {
             kind,
             mode,
             count: memory.u32(entry + held::KIND).ok()? >> 16,
-            since: memory.u64(entry + held::SINCE).ok()?.wrapping_add(self.epoch),
+            since: time(memory.u64(entry + held::SINCE).ok()?, self.epoch),
             at: memory.pointer(entry + held::AT).ok()?,
             stack: memory.pointer(entry + held::STACK).ok()?,
             frames: memory.u32(entry + held::SITE).ok().and_then(|site| self.frames(site)).unwrap_or_default(),
@@ -436,7 +442,7 @@ mod tests {
         assert_eq!((call.thread, call.function.as_str(), call.arguments[0]), (1, "cuCtxSynchronize", 0x5005));
         assert_eq!(call.result, Some(600));
         let error = call.error.as_ref().expect("an error");
-        assert_eq!((error.number, error.function.as_str(), error.since), (700, "cuLaunchKernel", 12));
+        assert_eq!((error.number, error.function.as_str(), error.since), (700, "cuLaunchKernel", Some(12)));
         // It is in the call; a thread that has made none; a number of no function.
         assert_eq!(with(1, 2).first().map(|call| call.result), Some(None));
         assert_eq!(with(0, 0), []);

@@ -56,13 +56,13 @@ fn driver_call(blocked: &Blocked<'_>, process: &Process<'_>, call: &DriverCall, 
     let Some(thread) = process.threads.get(call.thread) else { return };
     let party = Party::Thread(process.context.process, thread.image.tid);
     let [first, second, third, fourth] = call.arguments;
-    let since = moment(call.since);
+    let since = call.since.map(moment);
     if call.result.is_none() {
         let evidence = format!(
-            "the recorder saw {} call {}({first:#x}, {second:#x}, {third:#x}, {fourth:#x}) at {}, and not come back",
+            "the recorder saw {} call {}({first:#x}, {second:#x}, {third:#x}, {fourth:#x}){}, and not come back",
             thread.describe(),
             call.function,
-            since.to_rfc3339_opts(SecondsFormat::Millis, true),
+            at(since),
         );
         out.waits.iter_mut().filter(|wait| wait.waiter == party).for_each(|wait| wait.evidence.push(evidence.clone()));
     }
@@ -71,10 +71,17 @@ fn driver_call(blocked: &Blocked<'_>, process: &Process<'_>, call: &DriverCall, 
         thread: party,
         function: call.function.clone(),
         arguments: call.arguments,
-        since_ms: ago(blocked, since),
+        since_ms: since.and_then(|since| ago(blocked, since)),
         result: call.result,
-        error: error.map(|error| (error.number, error.function.clone(), ago(blocked, moment(error.since)))),
+        error: error.map(|error| {
+            (error.number, error.function.clone(), error.since.and_then(|since| ago(blocked, moment(since))))
+        }),
     });
+}
+
+/// The words for a time of the recorder, where it could ask for one.
+fn at(since: Option<DateTime<Utc>>) -> String {
+    since.map_or_else(String::new, |since| format!(" at {}", since.to_rfc3339_opts(SecondsFormat::Millis, true)))
 }
 
 /// A time of the recorder.
@@ -166,17 +173,17 @@ impl Case<'_, '_> {
             _ => (None, ""),
         };
         let times = if taker.count > 1 { format!(" {} times", taker.count) } else { String::new() };
-        let since = moment(taker.since);
+        let since = taker.since.map(moment);
         let evidence = format!(
-            "the recorder saw {} take it{how}{times} at {}, {place}, and not give it back",
+            "the recorder saw {} take it{how}{times}{}, {place}, and not give it back",
             thread.describe(),
-            since.to_rfc3339_opts(SecondsFormat::Millis, true),
+            at(since),
         );
         let holder = Party::Thread(self.process.context.process, thread.image.tid);
         Hold {
             frame: self.frame(taker),
             taken,
-            since_ms: ago(self.blocked, since),
+            since_ms: since.and_then(|since| ago(self.blocked, since)),
             source: Some(HoldSource::Recorder),
             ..exact_hold(&self.resource.key, holder, mode, vec![evidence])
         }
