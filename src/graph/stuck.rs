@@ -29,7 +29,7 @@ impl Premise {
     fn counts(self, wait: &Wait) -> bool {
         match self {
             Premise::Seeming => true,
-            Premise::Lasting | Premise::WithoutOutside => !wait.timed && !wait.spinning,
+            Premise::Lasting | Premise::WithoutOutside => wait.has_one_end(),
             Premise::Proven => proves_wait(wait),
         }
     }

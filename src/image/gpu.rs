@@ -103,10 +103,15 @@ impl GpuUse {
         })
     }
 
-    /// Whether kernels run on a device of a process, and they are not plainly another's.
-    pub(crate) fn runs_kernels_of(&self, image: &ProcessImage) -> bool {
+    /// Whether kernels run on the devices of a process: `None` where nothing says so, or says whose they are.
+    pub(crate) fn runs_kernels_of(&self, image: &ProcessImage) -> Option<bool> {
         let shared = |device: &Device| device.processes.iter().any(|pid| *pid != image.pid);
-        self.of(image).into_iter().any(|device| device.busy_percent.is_some_and(|busy| busy > 0) && !shared(device))
+        let devices = self.of(image);
+        if devices.iter().any(|device| device.busy_percent.is_some_and(|busy| busy > 0) && !shared(device)) {
+            return Some(true);
+        }
+        let is_idle = !devices.is_empty() && devices.iter().all(|device| device.busy_percent == Some(0));
+        is_idle.then_some(false)
     }
 }
 

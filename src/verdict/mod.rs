@@ -310,8 +310,7 @@ fn kept_by_wake_source(context: &Context<'_>, graph: &WaitGraph<'_>) -> Option<G
     if !seen.wake_sources.iter().any(|wake_source| is_unlikely(&wake_source)) {
         return None;
     }
-    let lasts =
-        |key: &ResourceKey| seen.waits.iter().any(|wait| wait.resource == *key && !wait.timed && !wait.spinning);
+    let lasts = |key: &ResourceKey| seen.waits.iter().any(|wait| wait.resource == *key && wait.has_one_end());
     let told =
         seen.known_wakers.iter().filter(|known_wakers| known_wakers.is_reportable && lasts(&known_wakers.resource));
     graph.kept_by_wake_source(told.map(|known_wakers| &known_wakers.resource)).into_iter().find_map(|key| {

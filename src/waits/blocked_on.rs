@@ -76,6 +76,11 @@ impl BlockedOn {
         }
     }
 
+    /// Whether nothing but what it waits for ends it, as of [`Wait::has_one_end`](crate::waits::model::Wait::has_one_end).
+    pub(crate) fn has_one_end(&self) -> bool {
+        !self.timed && (!self.spinning || self.certainty == Certainty::Exact)
+    }
+
     /// A better account of the same wait: another resource, the same call.
     pub(crate) fn refined(
         &self,

@@ -208,6 +208,14 @@ pub(crate) struct Wait {
     pub place: Option<TakenAt>,
 }
 
+impl Wait {
+    /// Whether nothing but what it waits for ends it. A thread may spin beside other work; in a call that only waits it
+    /// does not.
+    pub(crate) fn has_one_end(&self) -> bool {
+        !self.timed && (!self.spinning || self.certainty == Certainty::Exact)
+    }
+}
+
 /// A line of source at which something was taken, or at which who has no frames waits.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]

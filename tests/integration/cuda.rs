@@ -50,6 +50,14 @@ fn programs_on_the_stand_in_are_told_right() {
     }
 }
 
+/// Somebody waits for a stream, that for a host function, and it for what the first would give; and the same with somebody else who
+/// gives it later.
+#[test]
+fn rings_through_host_functions_are_closed_and_others_are_not() {
+    let [_, newest] = oldest_and_newest();
+    table_on_the_stand_in(&newest, &["--rings"]);
+}
+
 #[test]
 fn the_recorder_changes_nothing_that_is_told_of_them() {
     let [_, newest] = oldest_and_newest();
@@ -76,7 +84,7 @@ fn an_error_that_a_thread_handles_is_read_on_every_python() {
 
 /// Verdicts, findings and cycle of each program.
 fn truth() -> Value {
-    const PRINT: &str = "import json, workloads as w; print(json.dumps({n: [c.verdicts, c.findings, c.cycle] for n, c in w.CASES.items()}))";
+    const PRINT: &str = "import json, rings, workloads as w; print(json.dumps({n: [c.verdicts, c.findings, c.cycle] for n, c in w.CASES.items()}))";
     let (_, python) = pythons().into_iter().find(|(_, python)| python.root().is_none()).expect("a Python");
     let mut run = python.command();
     run.args(["-c", PRINT]).current_dir(scripts()).env("PYTHONDONTWRITEBYTECODE", "1");

@@ -1,8 +1,8 @@
-"""Looks at every program of workloads.py and prints a table of the verdicts: table.py [--record] LOCKSCOPE FOLDER [CASE...]
+"""Looks at every program of workloads.py and prints a table of the verdicts: table.py [--record] [--rings] LOCKSCOPE FOLDER [CASE...]
 
 Needs a machine with an NVIDIA GPU. Leaves report, JSON and snapshot of each case in FOLDER. A row is right when verdict
 and findings are those of the case, the snapshot gives the same, and the target has the threads that it had. With --record all of
-them have lockscope's recorder in them, which changes no row. Exits with 1 if a row is wrong. testdata/gpu holds what this gave on a real GPU."""
+them have lockscope's recorder in them, which changes no row. With --rings the programs are those of rings.py. Exits with 1 if a row is wrong. testdata/gpu holds what this gave on a real GPU."""
 import argparse
 import importlib.util
 import json
@@ -15,6 +15,9 @@ import time
 
 import workloads
 
+WORKLOADS = list(workloads.CASES)
+import rings  # registers more
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 READY_WITHIN, SETTLED_WITHIN = 120, 20
 
@@ -26,12 +29,14 @@ def main():
     arguments.add_argument("cases", nargs="*")
     arguments.add_argument("--repeat", type=int, default=1)
     arguments.add_argument("--record", action="store_true")
+    arguments.add_argument("--rings", action="store_true")
     options = arguments.parse_intermixed_args()
+    chosen = options.cases or [name for name in workloads.CASES if (name in WORKLOADS) != options.rings]
     os.makedirs(options.folder, exist_ok=True)
     devices, wrong = count_devices(), 0
     for number in range(options.repeat):
         print("%-34s %-6s %-20s %-9s %-9s %s" % ("case", "row", "verdict", "pause ms", "wall ms", "findings"))
-        for name in options.cases or workloads.CASES:
+        for name in chosen:
             case = workloads.CASES[name]
             lacks = missing(case, devices)
             if lacks:
@@ -57,7 +62,12 @@ def missing(case, devices):
     """What this machine lacks for a case."""
     lacks = ["%d devices" % case.devices] if devices < case.devices else []
     for need in case.needs:
-        there = os.path.exists(workloads.runtime_library()) if need == "runtime" else importlib.util.find_spec(need)
+        if need == "runtime":
+            there = os.path.exists(workloads.runtime_library())
+        elif need == "device":
+            there = os.path.exists("/dev/nvidiactl")
+        else:
+            there = importlib.util.find_spec(need)
         lacks += [] if there else [need]
     return ", ".join(lacks)
 

@@ -564,6 +564,10 @@ case("nccl-launch-blocking", verdicts=["blocked"], findings=["launch-blocking-wi
 
 
 if __name__ == "__main__":
+    # Cases are registered in the module of this name.
+    import rings
+    import workloads
+
     signal.alarm(ENDS_AFTER)
-    CASES[sys.argv[1]].run()
+    workloads.CASES[sys.argv[1]].run()
     print("DONE", flush=True)

@@ -23,7 +23,7 @@ use crate::image::gpu::has_device_file;
 use crate::image::{Addr, TaskState};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::CudaLibrary;
-use crate::waits::family::{Family, Registered};
+use crate::waits::family::{Family, Registered, Way};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
@@ -80,6 +80,13 @@ impl Cuda {
             if libraries.is_empty() { Vec::new() } else { process.threads.iter().map(read).collect() }
         })
     }
+
+    /// A thread of the driver's own runs code of the program only once work of the GPU is done that comes before it.
+    fn has_nothing_to_do(&self, process: &Process<'_>, thread: usize) -> Option<Way> {
+        let stack = self.stacks(process).get(thread)?;
+        let is_idle = stack.is_drivers_own && stack.host_function.is_none() && runs_kernels(process) == Some(false);
+        is_idle.then(|| Way::Shut("is of the CUDA driver, which has nothing to call back for: no kernel runs".into()))
+    }
 }
 
 impl Family for Cuda {
@@ -121,6 +128,14 @@ impl Family for Cuda {
             out.last_errors.extend(last_error::of_threads(process));
         }
         driver_locks::refine(blocked, |process| self.stacks(process), out);
+    }
+
+    fn giver(&self, process: &Process<'_>, thread: usize, _wait: &ThreadWait) -> Option<Way> {
+        self.has_nothing_to_do(process, thread)
+    }
+
+    fn user(&self, process: &Process<'_>, thread: usize, _descriptors: &[i32]) -> Option<Way> {
+        self.has_nothing_to_do(process, thread)
     }
 }
 
@@ -307,7 +322,7 @@ fn host_functions(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, ou
     let runs = |(position, stack): (usize, &Stack)| Some((position, stack.host_function?));
     let running: Vec<_> = stacks.iter().enumerate().filter_map(runs).collect();
     let resource = &wait.blocked_on.resource;
-    let busy = process.context.gpu.is_some_and(|gpu| gpu.runs_kernels_of(process.context.image));
+    let busy = runs_kernels(process) == Some(true);
     for (position, host_function) in &running {
         let thread = &process.threads[*position];
         let mut evidence = vec![format!(
@@ -329,6 +344,16 @@ fn host_functions(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, ou
         }
         let hold = exact_hold(&resource.key, Party::Thread(process.context.process, thread.image.tid), None, evidence);
         out.holds.push(Hold { strength, frame: called(thread, host_function.driver), ..hold });
+    }
+}
+
+/// Whether the GPU has kernels of this process to run: by a core of it, by nvidia-smi, or since it has no device open.
+fn runs_kernels(process: &Process<'_>) -> Option<bool> {
+    let image = process.context.image;
+    match process.context.gpu_cores {
+        [] if !has_device_file(&image.mappings) => Some(false),
+        [] => process.context.gpu?.runs_kernels_of(image),
+        cores => Some(cores.iter().any(|core| core.kernels().next().is_some())),
     }
 }
 

@@ -443,7 +443,7 @@ fn only_waiters(blocked: &Blocked<'_>, wait: &ThreadWait, holders: &[Ends]) -> b
         (0..process.threads.len()).all(|position| {
             let is_like = |other: &ThreadWait| {
                 let on = &other.blocked_on;
-                let is_inside = on.resource.key.is_given_inside() && !on.timed && !on.spinning && on.one_of == 1;
+                let is_inside = on.resource.key.is_given_inside() && on.has_one_end() && on.one_of == 1;
                 let is_end = on.resource.key.kind.topic == Topic::Data && is_plain(process, other);
                 other.thread == position && (is_inside || is_end)
             };

@@ -11,6 +11,7 @@ use crate::limits::waits::{MOST_ASKED, MOST_GIVERS};
 use crate::waits::family::{Family, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::holders::rings::rings;
+use crate::waits::kinds;
 use crate::waits::model::{Certainty, Hold, KnownWakers, Party, ResourceKey, Strength, WakeSource, Waker};
 use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
@@ -58,7 +59,11 @@ fn users(
     let own = blocked.waits_of(of.process);
     let lasts = |position: usize| {
         let mut waits = own.iter().filter(|wait| wait.thread == position).peekable();
-        waits.peek().is_some() && waits.all(|wait| !wait.blocked_on.timed && !wait.blocked_on.spinning)
+        // The driver's own threads may call the program back, whatever they wait for.
+        waits.peek().is_some()
+            && waits.all(|wait| {
+                wait.blocked_on.has_one_end() && wait.blocked_on.resource.key.kind != kinds::CUDA_DRIVER_WORK
+            })
     };
     let living = (0..process.threads.len()).filter(|at| process.threads[*at].image.state != TaskState::Zombie);
     let (lasting, moving): (Vec<usize>, Vec<usize>) = living.partition(|position| lasts(*position));

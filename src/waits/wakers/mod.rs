@@ -55,11 +55,12 @@ fn of_threads(
     let any_python = own
         .iter()
         .any(|wait| is_reportable(wait) && wait.blocked_on.resource.key.is_given_inside() && runs_python(wait));
-    // Threads that wait without a time-out for what is given inside of the process: they go on only if another one does.
+    // Threads that wait without a time-out for what is given inside of the process, or has a holder: they go on only if
+    // another one does.
     let mut lasting: HashMap<usize, bool> = HashMap::new();
     for wait in own {
         let on = &wait.blocked_on;
-        let is_inside = on.resource.key.is_given_inside() && !on.timed && !on.spinning;
+        let is_inside = on.has_one_end() && (on.resource.key.is_given_inside() || held.contains(&on.resource.key));
         lasting.entry(wait.thread).and_modify(|all| *all &= is_inside).or_insert(is_inside);
     }
     let unread = living

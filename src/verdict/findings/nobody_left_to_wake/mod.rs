@@ -112,6 +112,12 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
                 draft.resources.push(lock);
                 return draft;
             }
+            if let Some(other) = waits_for_host_function(context, &waiter) {
+                let other = context.names.party(other);
+                draft.title = Some(format!("{who} waits for {thing} in a host function, for which {other} waits"));
+                draft.help = things::in_a_host_function(&other, things::act(completion, world));
+                return draft;
+            }
             let (missing, help) = match completion {
                 Some(completion) => things::of_thread(completion, world),
                 None => ("no remaining thread can wake it", Vec::new()),
@@ -129,6 +135,15 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
         }
     }
     draft
+}
+
+/// Who waits for the GPU until this thread, which runs a host function, returns from it.
+fn waits_for_host_function<'c>(context: &Context<'c>, waiter: &Party) -> Option<&'c Party> {
+    let seen = context.input.observations;
+    let own = seen.holds.iter().filter(|hold| hold.holder == *waiter && hold.resource.kind.is_gpu() && hold.is_known());
+    own.flat_map(|hold| seen.waits.iter().filter(move |wait| wait.resource == hold.resource))
+        .map(|wait| &wait.waiter)
+        .find(|other| **other != *waiter)
 }
 
 /// The act that ends a thread's wait for this.

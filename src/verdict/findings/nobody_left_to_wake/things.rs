@@ -125,6 +125,17 @@ pub(super) fn act(completion: Option<Completion>, world: World) -> &'static str 
     }
 }
 
+/// What to change where a host function waits, and `other` for the GPU behind it.
+pub(super) fn in_a_host_function(other: &str, act: &str) -> Vec<String> {
+    vec![
+        "let a host function only hand on what it has, and return: the GPU and all other host functions wait for it".into(),
+        "do what may have to wait in a thread of the program, which the host function tells by a queue without a limit or an \
+         event"
+            .into(),
+        format!("or {act} before {other} waits for the GPU"),
+    ]
+}
+
 /// Advice where a thread waits while it holds a lock that the others need.
 pub(super) fn under_a_lock(lock: &str, who: &str) -> Vec<String> {
     vec![
