@@ -21,6 +21,7 @@ mod progress;
 pub(crate) mod sample;
 mod sampler;
 pub(crate) mod samplers;
+mod spinners;
 mod starved;
 pub(crate) mod suite;
 mod time_limits;
@@ -39,6 +40,7 @@ use crate::report::{Report, Verdict, Wait};
 use judge::{Decision, Judge};
 use progress::Progress;
 use sample::{Sample, Sampler};
+use spinners::Spinners;
 use starved::Starved;
 
 /// Time between two passes over /proc.
@@ -185,6 +187,7 @@ pub(crate) struct Watch {
     starved: Starved,
     judge: Judge,
     progress: Progress,
+    spinners: Spinners,
     /// The limit of a test decides what no recorded owner proves.
     has_test_limit: bool,
     /// The cost of the last pass over the tree.
@@ -204,6 +207,7 @@ impl Watch {
             starved: Starved::default(),
             judge: Judge::new(Instant::now(), limits.stuck_after),
             progress: Progress::default(),
+            spinners: Spinners::default(),
             has_test_limit: false,
             cost: Duration::ZERO,
             gpu_cores: None,
@@ -268,7 +272,8 @@ impl Watch {
     /// Take a pass over the tree; return the sample that is due.
     pub(crate) fn wanted(&mut self) -> Option<Wanted> {
         let (now, spent) = (Instant::now(), cpu_time());
-        let sample = self.sampler.take(self.root, self.with_root);
+        let mut sample = self.sampler.take(self.root, self.with_root);
+        sample.used_ms = sample.used_ms.saturating_sub(self.spinners.used_ms());
         self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
         if self.limits.hang_after.is_some() || self.judge.counts_progress() {
@@ -279,14 +284,14 @@ impl Watch {
         let still_for = self.still_for(now);
         let stands_for_long = self.limits.hang_after.is_some_and(|limit| still_for >= limit);
         match self.limits.hang_after {
-            Some(limit) if still_for >= limit / 2 => self.starved.stands_still(&sample.pids),
+            Some(limit) if still_for >= limit / 2 => self.starved.stands_still(&sample.pids, &self.spinners),
             _ => self.starved.forget(),
         }
         let (pids, in_part) = (sample.pids, sample.in_part);
         let purpose = if self.is_out_of_time() {
             Purpose::Last(Reason::Timeout)
         } else if stands_for_long {
-            match self.starved.ask(&pids) {
+            match self.starved.ask(&pids, &self.spinners) {
                 // The next pass shows it.
                 None => return None,
                 Some(true) => {
@@ -321,6 +326,7 @@ impl Watch {
                 };
                 let still_for = self.still_for(now);
                 self.progress.looked(now, report.as_ref().map(retrying));
+                self.spinners.looked(report.as_ref());
                 return match (self.judge.looked(now, cost, report.as_ref(), still_for, &alarms), report) {
                     (Decision::Over, _) => {
                         Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang), in_part, gpu_cores, nccl_ras })

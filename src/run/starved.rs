@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use procfs::process::{Process, Task};
 
+use super::spinners::Spinners;
+
 /// A program that starts up sleeps now and then, for a file or a page of it. It is taken off a processor more often
 /// than that, and at least this often.
 const LEAST_TAKEN: u64 = 2;
@@ -51,14 +53,14 @@ pub(super) struct Starved {
 
 impl Starved {
     /// The tree stands still: from the first of these calls on it is counted how often its threads come off a processor.
-    pub(super) fn stands_still(&mut self, pids: &[i32]) {
-        self.all.get_or_insert_with(|| turns(pids));
+    pub(super) fn stands_still(&mut self, pids: &[i32], spinners: &Spinners) {
+        self.all.get_or_insert_with(|| turns(pids, spinners));
     }
 
     /// Whether a thread of these works, however little: it could run, and has not slept since the last call; or it was
     /// mostly taken off a processor since the tree stands still. `None` at the first call.
-    pub(super) fn ask(&mut self, pids: &[i32]) -> Option<bool> {
-        let now = turns(pids);
+    pub(super) fn ask(&mut self, pids: &[i32], spinners: &Spinners) -> Option<bool> {
+        let now = turns(pids, spinners);
         if self.all.as_ref().is_some_and(|before| mostly_taken(before, &now)) {
             return Some(true);
         }
@@ -88,10 +90,11 @@ fn mostly_taken(before: &AllTurns, now: &AllTurns) -> bool {
     })
 }
 
-/// Those of the threads of processes; none of one that is gone.
-fn turns(pids: &[i32]) -> AllTurns {
+/// Those of the threads of processes, without those that spin in a call which only waits; none of one that is gone.
+fn turns(pids: &[i32], spinners: &Spinners) -> AllTurns {
     let tasks = pids.iter().filter_map(|&pid| Some((pid, Process::new(pid).and_then(|process| process.tasks()).ok()?)));
     let tasks = tasks.flat_map(|(pid, tasks)| tasks.flatten().map(move |task| (pid, task)));
+    let tasks = tasks.filter(|(_, task)| !spinners.has(task.tid));
     tasks.filter_map(|(pid, task)| Some(((pid, task.tid), Turns::of(&task)?))).collect()
 }
 
@@ -133,14 +136,14 @@ mod tests {
         let sleeps = Ended::start("exec sleep 100", |stat| stat.comm == "sleep" && stat.state == 'S');
         let both = [sleeps.pid(), works.pid()];
         let mut starved = Starved::default();
-        assert_eq!(starved.ask(&both), None);
+        assert_eq!(starved.ask(&both, &Spinners::default()), None);
         // At first it may wait for pages of its program.
-        while starved.ask(&both) != Some(true) {}
-        assert_eq!(starved.ask(&[sleeps.pid()]), Some(false));
-        assert_eq!(starved.ask(&[sleeps.pid()]), Some(false));
+        while starved.ask(&both, &Spinners::default()) != Some(true) {}
+        assert_eq!(starved.ask(&[sleeps.pid()], &Spinners::default()), Some(false));
+        assert_eq!(starved.ask(&[sleeps.pid()], &Spinners::default()), Some(false));
         starved.forget();
-        assert_eq!(starved.ask(&[0, -1]), None);
-        assert_eq!(starved.ask(&[0, -1]), Some(false));
+        assert_eq!(starved.ask(&[0, -1], &Spinners::default()), None);
+        assert_eq!(starved.ask(&[0, -1], &Spinners::default()), Some(false));
     }
 
     #[test]

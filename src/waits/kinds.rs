@@ -146,9 +146,10 @@ impl Kind {
         self.giver == Giver::AnyThread && matches!(self.topic, Topic::Event | Topic::Units | Topic::PoolWork)
     }
 
-    /// Whether its waiter wakes now and then and tries again, in one and the same wait.
+    /// Whether its waiter wakes now and then and tries again, in one and the same wait. So does CUDA's event thread, ten
+    /// times a second.
     pub fn is_asked_again(&self) -> bool {
-        matches!(self.topic, Topic::Gil | Topic::StopTheWorld)
+        matches!(self.topic, Topic::Gil | Topic::StopTheWorld) || self == CUDA_DRIVER_WORK
     }
 
     /// Whether it is a lock of native code that the thread which took it gives back: nothing that a thread is woken for.

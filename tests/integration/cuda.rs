@@ -58,6 +58,38 @@ fn rings_through_host_functions_are_closed_and_others_are_not() {
     table_on_the_stand_in(&newest, &["--rings"]);
 }
 
+/// Whether the kernel counts here how often a thread executes an instruction, as this process itself may ask.
+const COUNTS: &str = "
+import ctypes, os, struct
+attributes = bytearray(128)
+struct.pack_into('<II', attributes, 0, 5, 128)            # a breakpoint
+struct.pack_into('<Q', attributes, 40, 1 << 5 | 1 << 6)   # of user space
+struct.pack_into('<IQQ', attributes, 52, 4, 0x10000, 8)   # on execution
+number = {'x86_64': 298, 'aarch64': 241}[os.uname().machine]
+print(ctypes.CDLL(None).syscall(number, (ctypes.c_char * 128).from_buffer(attributes), 0, -1, -1, 0) >= 0)
+";
+
+#[test]
+fn who_spins_for_a_gpu_makes_no_progress_until_it_comes_out() {
+    let [_, newest] = oldest_and_newest();
+    let run = |case: &str| {
+        let mut command = crate::harness::lockscope();
+        command.args(["run", "--hang-after", "3s", "--timeout", "120s", "--"]).arg(newest.command().get_program());
+        command.arg(scripts().join("workloads.py")).arg(case);
+        command.env("LD_LIBRARY_PATH", driver().parent().expect("a folder")).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.output().expect("it runs")
+    };
+    let output = run("healthy-rounds");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    if text(newest.command().args(["-c", COUNTS])).trim() != "True" {
+        return crate::harness::skipped!("time that is spun away: the kernel does not count returns from calls here");
+    }
+    let output = run("endless-kernel");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(124), "{said}");
+    assert!(said.contains("has made no progress for the time given by --hang-after"), "{said}");
+}
+
 #[test]
 fn the_recorder_changes_nothing_that_is_told_of_them() {
     let [_, newest] = oldest_and_newest();

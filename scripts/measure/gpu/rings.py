@@ -162,6 +162,17 @@ def healthy_other_stream():
     done.set()
 
 
+@case("healthy-rounds", HEALTHY)
+def healthy_rounds():
+    """It spins for the GPU nearly all the time, and comes out again and again."""
+    driver = Driver()
+    steps = HostFunction(lambda _: time.sleep(0.3))
+    ready()
+    for _ in range(40):
+        driver("cuLaunchHostFunc", driver.stream, steps, None)
+        driver("cuStreamSynchronize", driver.stream)
+
+
 @case("healthy-slow", HEALTHY)
 def healthy_slow():
     """A host function that takes its time."""
