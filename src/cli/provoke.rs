@@ -143,7 +143,8 @@ fn repeat(
         let all = until.saturating_duration_since(Instant::now());
         let times = Times { first: limit, longest: LONGEST, place: PLACE, all };
         let file = TargetFile::write(&path, &pairs, times).map_err(failed)?;
-        let ended = session.run_once(Some(&Provoked { file: &file, source }))?;
+        let predictions = open().map(|attempt| &attempt.prediction).collect();
+        let ended = session.run_once(Some(&Provoked { file: &file, source, predictions }))?;
         if ended.is_over() {
             return Ok((ended.status, None));
         }

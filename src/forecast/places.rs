@@ -84,6 +84,7 @@ impl Spot {
             LockKind::PythonLock => "Lock",
             LockKind::PythonRecursiveLock => "RLock",
             LockKind::Gil => return "the GIL".into(),
+            LockKind::ThreadEnd => return "the end of a thread".into(),
         };
         match &self.name {
             Some(name) => format!("{noun} `{name}`"),

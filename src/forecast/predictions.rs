@@ -58,6 +58,7 @@ fn place(spot: &Spot, orders: &Orders) -> Place {
     let is_python = matches!(spot.taken.kind, LockKind::PythonLock | LockKind::PythonRecursiveLock);
     let at = match spot.taken.kind {
         LockKind::Gil => At::Gil,
+        LockKind::ThreadEnd if spot.taken.at.is_null() => At::ThreadEnd,
         _ if is_python => python(spot).map_or(At::Unknown, At::Python),
         _ => native(spot, orders).map_or(At::Unknown, At::Native),
     };
@@ -131,7 +132,11 @@ pub(crate) fn apart(recordings: &[Recording], pairs: &[[Target; 2]]) -> Option<S
 fn is_at(target: &Target, taken: &Taken, orders: &Orders) -> bool {
     match target {
         Target::Gil => taken.kind == LockKind::Gil,
-        Target::Anywhere => !matches!(taken.kind, LockKind::Gil | LockKind::PythonLock | LockKind::PythonRecursiveLock),
+        Target::ThreadEnd => taken.kind == LockKind::ThreadEnd,
+        Target::Anywhere => {
+            use LockKind::{Gil, PythonLock, PythonRecursiveLock};
+            !matches!(taken.kind, Gil | PythonLock | PythonRecursiveLock | LockKind::ThreadEnd)
+        }
         Target::Native { module, begin, end } => {
             let code = orders.code.iter().find(|code| (code.start..code.end).contains(&taken.at));
             code.is_some_and(|code| {
@@ -139,8 +144,8 @@ fn is_at(target: &Target, taken: &Taken, orders: &Orders) -> bool {
             })
         }
         Target::Python { file, line, function, caller } => {
-            let frames = orders.sites.get(&taken.site).into_iter().flatten();
-            let mut frames = frames.skip_while(|frame| is_locks_own(&frame.file));
+            let all = || orders.sites.get(&taken.site).into_iter().flatten();
+            let mut frames = all().skip(all().position(|frame| !is_locks_own(&frame.file)).unwrap_or(0));
             let is_own = frames.next().is_some_and(|frame| {
                 base_name(&frame.file) == file
                     && (*line == 0 || frame.line == *line)

@@ -18,6 +18,19 @@ pub(crate) struct Prediction {
     pub(crate) members: Vec<Member>,
 }
 
+impl Prediction {
+    /// Whether it has as many threads as the other, and one of them waits where one of those does.
+    pub(crate) fn waits_as(&self, other: &Prediction) -> bool {
+        let is_place = |place: &Place| matches!(place.at, At::Native(_) | At::Python(_));
+        let places = |prediction: &Prediction| -> Vec<String> {
+            let seconds = prediction.members.iter().map(|member| &member.second);
+            seconds.filter(|place| is_place(place)).map(Place::shortly).collect()
+        };
+        let (ours, theirs) = (places(self), places(other));
+        self.members.len() == other.members.len() && ours.iter().any(|place| theirs.contains(place))
+    }
+}
+
 /// The part of one thread in a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
@@ -49,6 +62,8 @@ pub(crate) enum At {
     Python(PythonPlace),
     /// The lock, which is not one of Python's, may be taken anywhere: only that it is held counts.
     Anywhere,
+    /// The thread itself: it has its end, for which another one waits, until it comes.
+    ThreadEnd,
     /// Nothing is known.
     Unknown,
 }
@@ -89,6 +104,7 @@ impl Place {
         use crate::report::{base_name, short_function};
         match &self.at {
             At::Gil | At::Anywhere => "any place".into(),
+            At::ThreadEnd => "its end".into(),
             At::Native(NativePlace { source: Some((file, line)), .. }) => format!("{}:{line}", base_name(file)),
             At::Native(NativePlace { function: Some(function), .. }) => short_function(function),
             At::Native(native) => {

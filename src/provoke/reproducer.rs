@@ -41,19 +41,26 @@ fn member(report: &Report, holds: &Edge, waits: &Edge, locate: Locate<'_>) -> Op
     let (held, wanted) = (resource(report, &holds.resource)?, resource(report, &waits.resource)?);
     // No thread can be held before locks of files, of the loader and of the import system.
     let can_be_held = |lock: &Resource| {
-        matches!(lock.properties().topic, Topic::Lock | Topic::ReadWriteLock | Topic::Units | Topic::Gil)
+        matches!(
+            lock.properties().topic,
+            Topic::Lock | Topic::ReadWriteLock | Topic::Units | Topic::Gil | Topic::Thread
+        )
     };
     if !can_be_held(held) || !can_be_held(wanted) {
         return None;
     }
     let is_hold = |hold: &&Hold| hold.process == process && hold.tid == Some(tid) && hold.resource == held.id;
     let is_wait = |wait: &&Wait| wait.process == process && wait.tid == Some(tid) && wait.resource == wanted.id;
-    let (hold, wait) = (report.holds.iter().find(is_hold)?, report.waits.iter().find(is_wait)?);
+    let (hold, wait) = (report.holds.iter().find(is_hold), report.waits.iter().find(is_wait)?);
     let is_python = held.properties().world == World::Python;
     let place = |lock: &Resource, at| Place { lock: lock.called_shortly().to_string(), at };
     Some(Member {
         thread: thread.name.clone(),
-        first: place(held, if held.is_gil() { At::Gil } else { taken(process, thread, hold, is_python, locate) }),
+        first: match held.properties().topic {
+            Topic::Gil => place(held, At::Gil),
+            Topic::Thread => place(held, At::ThreadEnd),
+            _ => place(held, taken(process, thread, hold?, is_python, locate)),
+        },
         second: place(wanted, if wanted.is_gil() { At::Gil } else { waited(process, thread, wait, wanted, locate) }),
     })
 }

@@ -72,6 +72,7 @@ fn write_place(at: &At, line: &mut dyn FnMut(&str, &str)) {
     match at {
         At::Gil => line("at: ", "gil"),
         At::Anywhere => line("at: ", "anywhere"),
+        At::ThreadEnd => line("at: ", "thread"),
         At::Unknown => line("at: ", "unknown"),
         At::Native(native) => {
             line("module: ", &native.module);
@@ -189,8 +190,9 @@ fn detail(at: &mut At, key: &str, value: &str) -> Result<(), String> {
             *at = match value {
                 "gil" => At::Gil,
                 "anywhere" => At::Anywhere,
+                "thread" => At::ThreadEnd,
                 "unknown" => At::Unknown,
-                other => return Err(format!("`{other}` is neither `gil` nor `anywhere`")),
+                other => return Err(format!("`{other}` is none of `gil`, `anywhere` and `thread`")),
             }
         }
         ("module", _) => *at = At::Native(NativePlace { module: value.to_owned(), ..NativePlace::default() }),

@@ -81,7 +81,7 @@ pub(crate) struct Dependency {
 pub(crate) struct ThreadName {
     /// Its id.
     pub(crate) tid: i32,
-    /// The kernel's name for it.
+    /// Its name in Python, or else the kernel's name for it.
     pub(crate) name: String,
 }
 
@@ -217,7 +217,17 @@ impl Orders {
             }),
             b'N' => {
                 let name = record.text(2)?.trim_end_matches('\0').to_owned();
-                self.threads.insert(low, ThreadName { tid: i32::try_from(high).ok()?, name });
+                let thread = self.threads.entry(low).or_default();
+                thread.tid = i32::try_from(high).ok()?;
+                if thread.name.is_empty() {
+                    thread.name = name;
+                }
+            }
+            b'T' => {
+                let name = record.text(2)?;
+                if !name.is_empty() {
+                    self.threads.entry(low).or_default().name = name;
+                }
             }
             b'C' => drop(self.made.insert(record.pair(1)?.0, (low, high))),
             b'J' => self.joined.push((low, high, record.pair(1)?.0)),

@@ -50,6 +50,8 @@ pub(crate) enum Target {
     Gil,
     /// Wherever any lock is taken that is not Python's own.
     Anywhere,
+    /// The thread runs, and so has its end.
+    ThreadEnd,
 }
 
 /// For how long threads are held.
@@ -147,6 +149,11 @@ impl TargetFile {
         self.path.clone().into_os_string()
     }
 
+    /// How often all partners of a pair have stood at their places.
+    pub(crate) fn meetings(&self) -> u64 {
+        self.counts().iter().map(|counts| counts.met).sum()
+    }
+
     /// The counts so far, by pair; zeros if the file can no longer be read.
     pub(crate) fn counts(&self) -> Vec<Counts> {
         let bytes = std::fs::read(&self.path).unwrap_or_default();
@@ -174,6 +181,7 @@ impl Target {
             Target::Python { file, line, function, caller } => (2, *line, [0, 0], [file, function], caller.as_ref()),
             Target::Gil => (3, 0, [0, 0], [&empty, &empty], None),
             Target::Anywhere => (4, 0, [0, 0], [&empty, &empty], None),
+            Target::ThreadEnd => (5, 0, [0, 0], [&empty, &empty], None),
         };
         out.half(kind);
         out.half(line as usize);

@@ -25,6 +25,8 @@ pub(crate) struct Thread {
     pub(crate) number: usize,
     /// Whether it is held before a lock ([`stand`](crate::stand)).
     pub(crate) standing: usize,
+    /// How often its end was told while it had locks.
+    pub(crate) ends: usize,
 }
 
 global_asm!(
@@ -32,13 +34,13 @@ global_asm!(
     ".hidden lockscope_recorder_thread",
     ".globl lockscope_recorder_thread",
     ".type lockscope_recorder_thread,@object",
-    ".size lockscope_recorder_thread,64",
+    ".size lockscope_recorder_thread,80",
     ".p2align 4",
-    "lockscope_recorder_thread: .zero 64",
+    "lockscope_recorder_thread: .zero 80",
     ".text",
 );
 
-const _: () = assert!(size_of::<Thread>() <= 64);
+const _: () = assert!(size_of::<Thread>() <= 80);
 
 /// The storage of the calling thread, zero at first.
 #[inline(always)]

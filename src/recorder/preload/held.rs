@@ -23,6 +23,14 @@ pub(crate) const PYTHON_LOCK: u8 = b'L';
 pub(crate) const PYTHON_RLOCK: u8 = b'N';
 /// An interpreter's lock, which is no address: one more than that of its mutex.
 pub(crate) const GIL: u8 = b'G';
+/// The end of a thread, which the thread has from its beginning on, and who joins it waits for. It is no address: two more
+/// than that of the thread's structure, which the C library aligns.
+pub(crate) const THREAD_END: u8 = b'E';
+
+/// The lock that stands for the end of a thread.
+pub(crate) fn end_of(thread: usize) -> usize {
+    thread | 2
+}
 
 /// How a lock is held.
 pub(crate) const ALONE: u8 = 0;
@@ -92,6 +100,8 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
     row.number.store(own.number as u32, Ordering::Relaxed);
     row.segment.store(0, Ordering::Relaxed);
     row.told.store(0, Ordering::Relaxed);
+    row.python_told.store(0, Ordering::Relaxed);
+    row.python_asked.store(0, Ordering::Relaxed);
     if let Some(call) = table.calls.get(place_of(table, row))
         && call.calls.load(Ordering::Relaxed) != 0
     {
@@ -182,6 +192,12 @@ pub(crate) fn ended(row: &Row) {
     unsafe { (*arch::thread()).row = core::ptr::null_mut() };
     row.state.store(ENDED, Ordering::Release);
     let Some(table) = table() else { return };
+    for held in row.entries().iter().filter(|held| held.kind == THREAD_END) {
+        held.lock.store(0, Ordering::Relaxed);
+    }
+    if row.entries().iter().all(|held| held.lock.load(Ordering::Relaxed) == 0) {
+        row.held_count.store(0, Ordering::Relaxed);
+    }
     let place = place_of(table, row);
     // One that ended with something keeps it, to be seen as long as the lock is there.
     match row.held_count.load(Ordering::Relaxed) {

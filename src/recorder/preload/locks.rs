@@ -6,7 +6,8 @@
 
 use crate::arch::{begin_thread, interposed};
 use crate::held::{
-    ALONE, Caller, MUTEX, READING, RWLOCK, SEMAPHORE, SPINLOCK, TRIES, WAITS, gives, made_or_joined, renewed, took,
+    ALONE, Caller, MUTEX, READING, RWLOCK, SEMAPHORE, SPINLOCK, THREAD_END, TRIES, WAITS, end_of, gives,
+    made_or_joined, renewed, took,
 };
 use crate::orders;
 use crate::provoke;
@@ -192,9 +193,17 @@ pub(crate) extern "C" fn thread_create(a: usize, b: usize, function: usize, argu
     result
 }
 
-pub(crate) extern "C" fn thread_join(a: usize, b: usize, c: usize, d: usize) -> i32 {
+pub(crate) extern "C" fn thread_join(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+    let end = end_of(a);
+    if orders::has_ends() {
+        provoke::before(end, THREAD_END, ALONE, at);
+    }
     let result = call(Real::THREAD_JOIN, a, b, c, d);
     if result == 0 {
+        if orders::has_ends() {
+            took(end, THREAD_END, ALONE, WAITS, Caller { at, stack });
+            gives(end, THREAD_END);
+        }
         made_or_joined(|row| orders::joined(row, a));
     }
     result

@@ -9,7 +9,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{self, CLOSE, MMAP, OPENAT, READ, system_call};
-use crate::held::{self, GIL, PYTHON_LOCK, PYTHON_RLOCK, is_current};
+use crate::held::{self, GIL, PYTHON_LOCK, PYTHON_RLOCK, THREAD_END, is_current};
 use crate::loaded;
 use crate::python::{self, Part};
 use crate::sites;
@@ -28,6 +28,7 @@ const NATIVE: u32 = 1;
 const PYTHON: u32 = 2;
 const INTERPRETER: u32 = 3;
 const ANYWHERE: u32 = 4;
+const THREAD: u32 = 5;
 
 /// The beginning of the file. Times are in nanoseconds.
 #[repr(C)]
@@ -224,7 +225,8 @@ fn places_of(file: &File, table: &Table, kind: u8, at: u64, site: u32) -> u128 {
         PYTHON => !text.is_empty() && place.is_in(text),
         INTERPRETER => kind == GIL,
         // Threads of Python hold locks of the interpreter and the GIL most of the time.
-        ANYWHERE => !matches!(kind, GIL | PYTHON_LOCK | PYTHON_RLOCK),
+        ANYWHERE => !matches!(kind, GIL | PYTHON_LOCK | PYTHON_RLOCK | THREAD_END),
+        THREAD => kind == THREAD_END,
         _ => false,
     };
     file.places().filter(|(_, place)| fits(place)).fold(native, |mask, (bit, _)| mask | bit)
@@ -302,12 +304,16 @@ fn is_site(table: &Table, site: u32) -> bool {
 }
 
 impl Place {
-    /// Whether the innermost frame that is the program's own is this place, and so is the one that called it.
+    /// Whether the innermost frame that is the program's own, or the innermost one, is this place, and so is the one that
+    /// called it.
     fn is_in(&self, text: &[u8]) -> bool {
-        let mut frames = text.split(|byte| *byte == b'\n').filter(|frame| !frame.is_empty()).skip_while(|frame| {
+        let all = || text.split(|byte| *byte == b'\n').filter(|frame| !frame.is_empty());
+        let is_locks_own = |frame: &&[u8]| {
             let file = frame.split(|byte| *byte == 0x1f).next().unwrap_or_default();
             file.ends_with(b"/threading.py") || file.starts_with(b"<frozen ")
-        });
+        };
+        let own = all().position(|frame| !is_locks_own(&frame)).unwrap_or(0);
+        let mut frames = all().skip(own);
         let is_it = |frame: &[u8], file: &[u8], line: u64, function: &[u8]| {
             let mut parts = frame.split(|byte| *byte == 0x1f);
             let (Some(its_file), Some(its_line), Some(its_function)) = (parts.next(), parts.next(), parts.next())
