@@ -29,7 +29,7 @@ use crate::report::{
 use crate::threads::FrameKind;
 use crate::waits::recorded;
 use places::{Places, Spot};
-pub(crate) use predictions::{apart, nearest, predictions};
+pub(crate) use predictions::{apart, nearest, predictions, wake_ups};
 pub(crate) use suppressions::Suppressions;
 use unseen::Unseen;
 

@@ -9,7 +9,7 @@ use crate::provoke::resolve::{IMPORT_SYSTEM, build_of};
 use crate::provoke::{At, Member, NativePlace, Place, Prediction, PythonPlace};
 use crate::recorder::LockKind;
 use crate::recorder::inversions::{self, Apart};
-use crate::recorder::orders::{Dependency, Orders, Taken};
+use crate::recorder::orders::{Dependency, Orders, Taken, WakeUp};
 use crate::recorder::targets::Target;
 use crate::report::base_name;
 
@@ -31,6 +31,34 @@ pub(crate) fn predictions(recordings: &[Recording], suppressions: &Suppressions)
         if !predictions.iter().any(|known| known.members == prediction.members) {
             predictions.push(prediction);
         }
+    }
+    predictions
+}
+
+/// Wake-ups that may come before the wait for them, of all recordings.
+pub(crate) fn wake_ups(recordings: &[Recording], suppressions: &Suppressions) -> Vec<Prediction> {
+    let mut predictions: Vec<Prediction> = Vec::new();
+    for Recording { orders, .. } in recordings {
+        Places::with(orders, |places| {
+            for pair in inversions::wake_ups(orders) {
+                let spots = pair.map(|event| places.spot(&event.taken));
+                if suppressions.fit(spots.iter()) {
+                    continue;
+                }
+                let member = |(event, (spot, at)): (&WakeUp, (&Spot, At))| Member {
+                    thread: who(event.thread, orders),
+                    first: Place { lock: "nothing".into(), at },
+                    second: Place { lock: "the wake-up".into(), ..place(spot, orders) },
+                };
+                let ways = spots.iter().zip([At::Waits, At::Wakes]);
+                let members: Vec<Member> = pair.into_iter().zip(ways).map(member).collect();
+                let title =
+                    spots.each_ref().map(|spot| spot.place()).join(" may wait for a wake-up that has come before, of ");
+                if predictions.iter().all(|known| known.title != title) {
+                    predictions.push(Prediction { title, members });
+                }
+            }
+        });
     }
     predictions
 }
@@ -132,6 +160,7 @@ pub(crate) fn apart(recordings: &[Recording], pairs: &[[Target; 2]]) -> Option<S
 fn is_at(target: &Target, taken: &Taken, orders: &Orders) -> bool {
     match target {
         Target::Gil => taken.kind == LockKind::Gil,
+        Target::Waits | Target::Wakes => false,
         Target::ThreadEnd => taken.kind == LockKind::ThreadEnd,
         Target::Anywhere => {
             use LockKind::{Gil, PythonLock, PythonRecursiveLock};

@@ -19,6 +19,11 @@ pub(crate) struct Prediction {
 }
 
 impl Prediction {
+    /// Whether it is of a wake-up that may come before its wait.
+    pub(crate) fn is_wake_up(&self) -> bool {
+        self.members.first().is_some_and(|member| member.first.at == At::Waits)
+    }
+
     /// Whether it has as many threads as the other, and one of them waits where one of those does.
     pub(crate) fn waits_as(&self, other: &Prediction) -> bool {
         let is_place = |place: &Place| matches!(place.at, At::Native(_) | At::Python(_));
@@ -64,6 +69,10 @@ pub(crate) enum At {
     Anywhere,
     /// The thread itself: it has its end, for which another one waits, until it comes.
     ThreadEnd,
+    /// The thread is going to wait to be woken, and needs nothing for that.
+    Waits,
+    /// It wakes the member before it.
+    Wakes,
     /// Nothing is known.
     Unknown,
 }
@@ -105,6 +114,7 @@ impl Place {
         match &self.at {
             At::Gil | At::Anywhere => "any place".into(),
             At::ThreadEnd => "its end".into(),
+            At::Waits | At::Wakes => "no place".into(),
             At::Native(NativePlace { source: Some((file, line)), .. }) => format!("{}:{line}", base_name(file)),
             At::Native(NativePlace { function: Some(function), .. }) => short_function(function),
             At::Native(native) => {

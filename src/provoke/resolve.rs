@@ -56,6 +56,8 @@ fn target(place: &Place) -> Result<Target, Unresolved> {
         At::Gil => Ok(Target::Gil),
         At::Anywhere => Ok(Target::Anywhere),
         At::ThreadEnd => Ok(Target::ThreadEnd),
+        At::Waits => Ok(Target::Waits),
+        At::Wakes => Ok(Target::Wakes),
         At::Unknown => Err(Unresolved::Unknown(place.lock.clone())),
         At::Native(native) => self::native(native),
         At::Python(python) if python.file.starts_with(IMPORT_SYSTEM) => Err(Unresolved::Import(place.lock.clone())),

@@ -52,6 +52,10 @@ pub(crate) enum Target {
     Anywhere,
     /// The thread runs, and so has its end.
     ThreadEnd,
+    /// Nowhere: the thread is held before it waits to be woken.
+    Waits,
+    /// Nowhere: the thread wakes the one of the pair before, which is held until then.
+    Wakes,
 }
 
 /// For how long threads are held.
@@ -139,6 +143,8 @@ impl TargetFile {
             let mut member = Words { bytes: &mut bytes, at: MEMBERS + position * MEMBER };
             member.half(*first);
             member.half(*second);
+            let wakes = pairs.get(position).is_some_and(|[first, _]| *first == Target::Wakes);
+            member.word(if wakes { position as u64 } else { 0 });
         }
         std::fs::write(path, bytes)?;
         Ok(TargetFile { path: path.to_path_buf(), pairs: numbers.len() })
@@ -182,6 +188,7 @@ impl Target {
             Target::Gil => (3, 0, [0, 0], [&empty, &empty], None),
             Target::Anywhere => (4, 0, [0, 0], [&empty, &empty], None),
             Target::ThreadEnd => (5, 0, [0, 0], [&empty, &empty], None),
+            Target::Waits | Target::Wakes => (6, 0, [0, 0], [&empty, &empty], None),
         };
         out.half(kind);
         out.half(line as usize);

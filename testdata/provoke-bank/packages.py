@@ -102,7 +102,7 @@ def opentelemetry():
             handler.release()
 
     def export():
-        other.warning("second")
+        processor.emit(None)
         processor.force_flush()
 
     return flush, export
@@ -114,15 +114,17 @@ def apscheduler():
     scheduler = BackgroundScheduler(timezone="UTC")
     scheduler.start()
 
+    done, end = os.pipe()
+
     def job():
         scheduler.add_job(len, "date", args=["x"], run_date="2999-01-01")
-        os.write(writing, b"x")
+        os.write(end, b"x")
 
-    def first():
-        scheduler.add_job(job)
-        select.select([reading], [], [], 5)
+    def shut_down():
+        select.select([done], [], [], 1)
+        scheduler.shutdown()
 
-    return first, scheduler.shutdown
+    return lambda: scheduler.add_job(job), shut_down
 
 
 def of_logging():

@@ -3,7 +3,7 @@
 
     scripts/measure/gpu/provoke.py LOCKSCOPE [--rounds 3] [--keep FOLDER] [--library libcuda.so.1]
 
-It needs the driver and CPython, neither nvcc nor the network. Each round runs seed.py by itself (it ends), with `run --record` (the
+It needs the driver, CPython and LOCKSCOPE, neither nvcc nor the network. Each round runs seed.py by itself (it ends), with `run --record` (the
 prediction), with `run --provoke` (the deadlock), with the GIL released around the launch (nothing may happen), and makes the deadlock
 happen again from the snapshot of the first. It prints one table, and exits with 1 where a round went otherwise.
 """
@@ -36,7 +36,7 @@ class Table:
         right = is_right(status, said)
         self.good &= right
         self.rows.setdefault(row, []).append((right, time.monotonic() - begin))
-        (self.keep / f"{row.replace(' ', '-')}.{number}.txt").write_text(f"status {status}\n{said}")
+        (self.keep / f"{re.sub('[^a-z]+', '-', row.lower())}.{number}.txt").write_text(f"status {status}\n{said}")
         return said
 
     def show(self):
@@ -75,8 +75,9 @@ def main():
             subprocess.run([arguments.lockscope, "core", snapshots[0], "-q", "--reproducer", orders], check=False,
                            stdout=subprocess.DEVNULL)
         table.run("from its snapshot: deadlock", number, [*run, f"--provoke={orders}", "--", *seed], deadlocks)
-        for line in re.findall(r"^lockscope: .*not made to happen.*$", said, re.MULTILINE):
-            print(line)
+        if number == 0:
+            # The report of the deadlock, without that of the run before.
+            print(said[said.rfind("lockscope: `"):])
     table.show()
     print(f"all that was said: {keep}")
     return 0 if table.good else 1

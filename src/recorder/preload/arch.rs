@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     pub(crate) standing: usize,
     /// How often its end was told while it had locks.
     pub(crate) ends: usize,
+    /// The frames by which it took the lock of Python that it gave back last, where waits are recorded.
+    pub(crate) given_site: usize,
 }
 
 global_asm!(
@@ -34,13 +36,13 @@ global_asm!(
     ".hidden lockscope_recorder_thread",
     ".globl lockscope_recorder_thread",
     ".type lockscope_recorder_thread,@object",
-    ".size lockscope_recorder_thread,80",
+    ".size lockscope_recorder_thread,96",
     ".p2align 4",
-    "lockscope_recorder_thread: .zero 80",
+    "lockscope_recorder_thread: .zero 96",
     ".text",
 );
 
-const _: () = assert!(size_of::<Thread>() <= 80);
+const _: () = assert!(size_of::<Thread>() <= 96);
 
 /// The storage of the calling thread, zero at first.
 #[inline(always)]

@@ -102,7 +102,7 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
     row.told.store(0, Ordering::Relaxed);
     row.python_told.store(0, Ordering::Relaxed);
     row.python_asked.store(0, Ordering::Relaxed);
-    if let Some(call) = table.calls.get(place_of(table, row))
+    if let Some(call) = table.calls.get(position_of(table, row))
         && call.calls.load(Ordering::Relaxed) != 0
     {
         call.function.store(0, Ordering::Relaxed);
@@ -175,7 +175,7 @@ pub(crate) fn free(table: &Table, place: usize) {
 }
 
 /// Where a row stands among the others.
-fn place_of(table: &Table, row: &Row) -> usize {
+fn position_of(table: &Table, row: &Row) -> usize {
     (row as *const Row as usize).wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>()
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn ended(row: &Row) {
     if row.entries().iter().all(|held| held.lock.load(Ordering::Relaxed) == 0) {
         row.held_count.store(0, Ordering::Relaxed);
     }
-    let place = place_of(table, row);
+    let place = position_of(table, row);
     // One that ended with something keeps it, to be seen as long as the lock is there.
     match row.held_count.load(Ordering::Relaxed) {
         0 => free(table, place),
@@ -253,7 +253,7 @@ fn entry(row: &Row, position: u32) -> *mut Held {
 
 /// Where the calling thread's calls into CUDA's driver are written down.
 pub(crate) fn own_call(table: &'static Table) -> Option<&'static DriverCall> {
-    table.calls.get(place_of(table, own_row(table)?))
+    table.calls.get(position_of(table, own_row(table)?))
 }
 
 /// The thread has taken a lock.
@@ -319,7 +319,7 @@ pub(crate) fn took_at(lock: usize, kind: u8, mode: u8, waits: bool, caller: Call
     if kind == PYTHON_LOCK
         && let Some(taker) = table.takers.get(place(lock))
     {
-        let own = place_of(table, row) as u16;
+        let own = position_of(table, row) as u16;
         let before = taker.swap(own, Ordering::Relaxed);
         if before != own {
             joined = left_held(table, usize::from(before), lock, generation);
@@ -394,6 +394,10 @@ pub(crate) fn gives(lock: usize, kind: u8) {
             }
             held.lock.store(0, Ordering::Relaxed);
             is_found = true;
+            if orders::has_ends() && (kind == PYTHON_LOCK || kind == PYTHON_RLOCK) {
+                // SAFETY: the storage of this thread.
+                unsafe { (*arch::thread()).given_site = held.site as usize };
+            }
             break;
         }
     }
@@ -404,6 +408,9 @@ pub(crate) fn gives(lock: usize, kind: u8) {
     }
     row.held_count.store(count, Ordering::Relaxed);
     if !is_found && (kind == SEMAPHORE || kind == PYTHON_LOCK) {
+        if kind == PYTHON_LOCK && orders::has_ends() {
+            orders::wakes_python(row, lock);
+        }
         signalled(table, lock, kind);
     }
 }
@@ -423,6 +430,13 @@ pub(crate) fn gives_all(lock: usize) -> usize {
         }
     }
     0
+}
+
+/// Where the calling thread took a lock that it has: the address that the call returned to, and the frames of Python.
+pub(crate) fn place_of(lock: usize) -> Option<(u64, u32)> {
+    let (table, row) = (table()?, table().and_then(own_row)?);
+    let is_it = |held: &&Held| is_current(table, held) && held.lock.load(Ordering::Relaxed) == lock as u64;
+    row.entries().iter().rev().find(is_it).map(|held| (held.at, held.site))
 }
 
 /// The calling thread has made a thread, or seen the end of one.

@@ -29,6 +29,8 @@ interposed! {
     pthread_cond_wait => cond_wait;
     pthread_cond_timedwait => cond_timedwait;
     pthread_cond_clockwait => cond_clockwait;
+    pthread_cond_signal => cond_signal;
+    pthread_cond_broadcast => cond_broadcast;
     pthread_rwlock_rdlock => rwlock_rdlock;
     pthread_rwlock_wrlock => rwlock_wrlock;
     pthread_rwlock_tryrdlock => rwlock_tryrdlock;
@@ -161,10 +163,13 @@ extern "C" fn condition_init(a: usize, b: usize, c: usize, d: usize) -> i32 {
 /// Functions that give their second argument back for as long as they wait. The C library takes it again by a way of
 /// its own.
 macro_rules! waiting {
-    ($($name:ident $real:ident;)*) => { $(
+    ($($name:ident $real:ident $waits:ident;)*) => { $(
         extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
             if python::part_of_gil(b) != Part::None {
                 return call(Real::$real, a, b, c, d);
+            }
+            if $waits && orders::has_ends() {
+                orders::waits_for_wake_up(a, b);
             }
             gives(b, MUTEX);
             let result = call(Real::$real, a, b, c, d);
@@ -175,9 +180,28 @@ macro_rules! waiting {
 }
 
 waiting! {
-    cond_wait COND_WAIT;
-    cond_timedwait COND_TIMEDWAIT;
-    cond_clockwait COND_CLOCKWAIT;
+    cond_wait COND_WAIT WAITS;
+    cond_timedwait COND_TIMEDWAIT TRIES;
+    cond_clockwait COND_CLOCKWAIT TRIES;
+}
+
+/// Functions that wake the waiters of their first argument.
+macro_rules! waking {
+    ($($name:ident $real:ident;)*) => { $(
+        extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize) -> i32 {
+            let result = call(Real::$real, a, b, c, d);
+            if orders::has_ends() {
+                orders::wakes(a, at as u64, 0);
+                provoke::woken(at as u64, 0);
+            }
+            result
+        }
+    )* };
+}
+
+waking! {
+    cond_signal COND_SIGNAL;
+    cond_broadcast COND_BROADCAST;
 }
 
 /// The new thread gets a number, and goes on with what the program gave.

@@ -24,6 +24,8 @@ const CREATED: u8 = b'C';
 const JOINED: u8 = b'J';
 const PART_ENDED: u8 = b'B';
 const SIGNAL: u8 = b'S';
+const WAIT: u8 = b'W';
+const WAKE_UP: u8 = b'V';
 
 /// The variable by which the ends of threads count as locks: `1`. Then each lock that a thread takes is in an order.
 const ENDS: &[u8] = b"LOCKSCOPE_RECORD_ENDS=1";
@@ -159,6 +161,56 @@ fn thread_told(table: &Table, row: &Row) {
     system_call(PRCTL, [GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]);
     let ids = u64::from(row.number.load(Ordering::Relaxed)) | u64::from(row.tid.load(Ordering::Relaxed)) << 32;
     file::write(table, THREAD, &[ids, name.len() as u64], &name);
+}
+
+/// The calling thread is about to wait to be woken through a condition variable, by a lock that it has.
+pub(crate) fn waits_for_wake_up(condition: usize, mutex: usize) {
+    if let Some((at, site)) = held::place_of(mutex) {
+        event(WAIT, condition, at, site);
+    }
+}
+
+/// The same of a lock of Python that it waits for, though it has it itself: another thread gives it, to wake this one. What guards
+/// the condition was given back just now.
+pub(crate) fn waits_for_own(lock: usize) {
+    // SAFETY: the storage of this thread.
+    let site = unsafe { (*arch::thread()).given_site } as u32;
+    if site != 0 && held::place_of(lock).is_some() {
+        event(WAIT, lock, 0, site);
+    }
+}
+
+/// The calling thread wakes the waiters of a condition.
+pub(crate) fn wakes(condition: usize, at: u64, site: u32) {
+    event(WAKE_UP, condition, at, site);
+}
+
+/// It gives a lock of Python that another one has, to wake that, with the lock of the condition.
+pub(crate) fn wakes_python(row: &Row, lock: u64) {
+    let is_lock =
+        |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && matches!(held.kind, PYTHON_LOCK | PYTHON_RLOCK);
+    if let Some(guard) = row.entries().iter().rev().find(is_lock) {
+        event(WAKE_UP, lock as usize, 0, guard.site);
+    }
+}
+
+/// Write once for a thread and a place how it waits to be woken, or wakes.
+#[cold]
+#[inline(never)]
+fn event(tag: u8, resource: usize, at: u64, site: u32) {
+    let Some(table) = table().filter(|_| file::is_wanted()) else { return };
+    held::made_or_joined(|row| {
+        let own = u64::from(row.number.load(Ordering::Relaxed)) | u64::from(row.segment.load(Ordering::Relaxed)) << 32;
+        let key = hash(hash(own ^ u64::from(tag) << 56) ^ hash(at ^ u64::from(site) << 40) ^ resource as u64) | 1;
+        if is_seen(table, key) {
+            return;
+        }
+        thread_told(table, row);
+        place_told(table, at, site);
+        if file::write(table, tag, &[own, resource as u64, at, u64::from(site)], &[]) {
+            see(table, key);
+        }
+    });
 }
 
 /// Write the name in Python of the calling thread, which a method of a lock has been called by; once it is in the file.

@@ -29,6 +29,8 @@ const PYTHON: u32 = 2;
 const INTERPRETER: u32 = 3;
 const ANYWHERE: u32 = 4;
 const THREAD: u32 = 5;
+/// No lock is needed: a thread is held that is going to wait to be woken, or one comes that wakes it.
+const NOTHING: u32 = 6;
 
 /// The beginning of the file. Times are in nanoseconds.
 #[repr(C)]
@@ -67,7 +69,8 @@ pub(crate) struct Place {
 pub(crate) struct Member {
     first: u32,
     second: u32,
-    unused: u64,
+    /// The number, and one more, of the member that is held until this one has passed; or 0.
+    lets_go: u64,
     /// How often the second place was passed with the first lock held, and without.
     passed: AtomicU64,
     alone: AtomicU64,
@@ -136,6 +139,10 @@ fn file() -> Option<&'static File> {
 }
 
 impl File {
+    fn needs_nothing(&self, member: &Member) -> bool {
+        self.places.get(member.first as usize).is_some_and(|place| place.kind == NOTHING)
+    }
+
     fn places(&self) -> impl Iterator<Item = (u128, &Place)> {
         self.places.iter().take(self.head.place_count as usize).enumerate().map(|(place, one)| (1 << place, one))
     }
@@ -195,8 +202,11 @@ fn candidate(wanted: &Wanted, at: u64, site: u32) {
     let here = places_of(file, table, wanted.kind, at, site);
     let mut chosen = None;
     for member in file.members().filter(|member| here >> member.second & 1 == 1) {
+        if member.lets_go != 0 {
+            continue;
+        }
         let is_first = |one: &Held| places_of(file, table, one.kind, one.at, one.site) >> member.first & 1 == 1;
-        if !held.iter().any(|one| is_held(one) && is_first(one)) {
+        if !file.needs_nothing(member) && !held.iter().any(|one| is_held(one) && is_first(one)) {
             member.alone.fetch_add(1, Ordering::Relaxed);
             continue;
         }
@@ -214,6 +224,35 @@ fn candidate(wanted: &Wanted, at: u64, site: u32) {
         stand::stand(table, row, wanted, member, limit.min(left));
         // SAFETY: as above.
         unsafe { (*own).standing = 0 };
+    }
+}
+
+/// The calling thread has woken others at a place, or given back what it took there: who is held until then goes on.
+pub(crate) fn woken(at: u64, site: u32) {
+    let (Some(file), Some(table)) = (file().filter(|_| is_armed()), table()) else { return };
+    if at != 0 && !is_place(at) || site != 0 && !is_site(table, site) {
+        return;
+    }
+    let here = places_of(file, table, if site == 0 { held::MUTEX } else { PYTHON_LOCK }, at, site);
+    for member in file.members().filter(|member| member.lets_go != 0 && here >> member.second & 1 == 1) {
+        member.passed.fetch_add(1, Ordering::Relaxed);
+        if let Some(waiter) = file.members.get(member.lets_go as usize - 1)
+            && stand::let_go(waiter)
+        {
+            member.met.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The calling thread has given a lock of Python back.
+#[inline(always)]
+pub(crate) fn given() {
+    if is_armed() {
+        // SAFETY: the storage of this thread.
+        let site = core::mem::take(unsafe { &mut (*arch::thread()).given_site });
+        if site != 0 {
+            woken(0, site as u32);
+        }
     }
 }
 

@@ -240,6 +240,9 @@ extern "C" fn takes<const PLACE: usize, const KIND: u8>(lock: usize, b: usize, c
         }
         _ => 0,
     };
+    if KIND == PYTHON_LOCK && orders::has_ends() && is_plain(PLACE, b, c, d) {
+        orders::waits_for_own(lock);
+    }
     let result = within(PLACE, [lock, b, c, d]);
     if result == TRUE.load(Ordering::Relaxed) {
         took_at(lock, KIND, ALONE, waits(PLACE, b, c, d), Caller { at: 0, stack: 0 }, site);
@@ -414,7 +417,9 @@ unsafe fn is_minus_one(number: usize) -> bool {
 
 extern "C" fn gives_back<const PLACE: usize, const KIND: u8>(lock: usize, b: usize, c: usize, d: usize) -> usize {
     gives(lock, KIND);
-    within(PLACE, [lock, b, c, d])
+    let result = within(PLACE, [lock, b, c, d]);
+    provoke::given();
+    result
 }
 
 /// `_at_fork_reinit`: nobody has it any more.
