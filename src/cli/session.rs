@@ -281,7 +281,7 @@ impl Run<'_> {
         }
     }
 
-    /// Say what there is to say once the command has ended; the status to end with.
+    /// Report failed kernels and orders of locks once the command has ended; the status to end with.
     fn ended_by_itself(&self, status: u8) -> u8 {
         guarded(|| self.tell_of_kernel_errors());
         if self.provoked.is_some() { status } else { self.tell_of_orders(status) }
@@ -438,7 +438,7 @@ impl Run<'_> {
         if counts.iter().all(|counts| counts.tries == 0) {
             return;
         }
-        // A thread whose time is over may wait for its partner all the same.
+        // A thread whose time is over may still come to wait for its partner.
         let has_met = counts.iter().any(|counts| counts.met > 0);
         let is_predicted = || {
             let cycles = reproducer::predictions(report, &|_, _| Some(NativePlace::default()));

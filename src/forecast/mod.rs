@@ -367,7 +367,7 @@ fn message(group: &Group, orders: &Orders) -> String {
     let are_alike = |step: &Told| group.steps.iter().filter(|other| places(other) == places(step)).count() > 1;
     let step = |step: &Told| {
         let who = who(step.thread, orders);
-        let caller = step.wanted.caller().filter(|_| are_alike(step));
+        let caller = step.wanted.caller().filter(|_| are_alike(step) || step.wanted.is_called_from_elsewhere());
         if is_end(&step.held) {
             return format!("{who}, which is joined, took {} at {}", called(&step.wanted), step.wanted.place());
         }

@@ -42,7 +42,12 @@ pub(crate) fn wake_ups(recordings: &[Recording], suppressions: &Suppressions) ->
         Places::with(orders, |places| {
             for pair in inversions::wake_ups(orders) {
                 let spots = pair.map(|event| places.spot(&event.taken));
-                if suppressions.fit(spots.iter()) {
+                // The interpreter's own threads wake who starts them, and guard that.
+                let is_its_own = |spot: &Spot| {
+                    let file = spot.line().filter(|line| line.is_python).and_then(|line| line.file.as_deref());
+                    file.is_some_and(is_locks_own)
+                };
+                if spots.iter().any(is_its_own) || suppressions.fit(spots.iter()) {
                     continue;
                 }
                 let member = |(event, (spot, at)): (&WakeUp, (&Spot, At))| Member {

@@ -16,7 +16,7 @@ import threading
 
 PACKAGE = sys.argv[1]
 print("can hang", flush=True)
-# What tells a thread that it is its turn is no lock.
+# A pipe, which is no lock, shows a thread its turn.
 reading, writing = os.pipe()
 
 

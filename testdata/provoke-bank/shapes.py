@@ -25,7 +25,7 @@ KINDS = {"lock": threading.Lock, "rlock": threading.RLock, "condition": threadin
          "plain-condition": lambda: threading.Condition(threading.Lock())}
 locks = [KINDS.get(KIND, threading.Lock)() for _ in range(COUNT)]
 gate = threading.RLock()
-# What tells a thread that it is its turn is no lock.
+# A pipe, which is no lock, shows a thread its turn.
 ends = [os.pipe() for _ in range(COUNT)]
 
 

@@ -144,6 +144,16 @@ fn a_thread_that_is_joined_under_the_lock_that_it_takes_is_made_to_hang() {
 }
 
 #[test]
+fn a_wake_up_that_comes_before_its_wait_is_lost() {
+    let lost = run(&["--provoke"], &native_shape(&["wake-up", "mutex"]));
+    assert_eq!(lost.status, 124, "{}", lost.said);
+    assert!(lost.says("made to happen: predicted by the run before"), "{}", lost.said);
+    // A wait that is guarded by what it waits for needs none.
+    let guarded = run(&["--provoke"], &native_shape(&["wake-up", "mutex", "flag"]));
+    assert_eq!(guarded.status, 0, "{}", guarded.said);
+}
+
+#[test]
 fn locks_that_destructors_of_threads_take_are_made_to_hang() {
     run(&["--provoke"], &native_shape(&["destructor", "mutex"])).has_happened("destructor", "lock-order-cycle");
 }

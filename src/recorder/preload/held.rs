@@ -396,7 +396,9 @@ pub(crate) fn gives(lock: usize, kind: u8) {
             is_found = true;
             if orders::has_ends() && (kind == PYTHON_LOCK || kind == PYTHON_RLOCK) {
                 // SAFETY: the storage of this thread.
-                unsafe { (*arch::thread()).given_site = held.site as usize };
+                let own = unsafe { &mut *arch::thread() };
+                own.given_before = if own.given_lock == lock as usize { own.given_site } else { 0 };
+                (own.given_lock, own.given_site) = (lock as usize, held.site as usize);
             }
             break;
         }

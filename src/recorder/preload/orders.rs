@@ -170,13 +170,17 @@ pub(crate) fn waits_for_wake_up(condition: usize, mutex: usize) {
     }
 }
 
-/// The same of a lock of Python that it waits for, though it has it itself: another thread gives it, to wake this one. What guards
-/// the condition was given back just now.
+/// The same by a lock of Python which the thread already has: another thread gives it, to wake this one. The lock that
+/// guards the condition was given back just now.
 pub(crate) fn waits_for_own(lock: usize) {
     // SAFETY: the storage of this thread.
-    let site = unsafe { (*arch::thread()).given_site } as u32;
+    let (site, before) = unsafe { ((*arch::thread()).given_site as u32, (*arch::thread()).given_before as u32) };
     if site != 0 && held::place_of(lock).is_some() {
         event(WAIT, lock, 0, site);
+        // An earlier step under that lock may come too late, such as `clear` of an Event.
+        if before != 0 && before != site {
+            event(WAIT, lock, 0, before);
+        }
     }
 }
 

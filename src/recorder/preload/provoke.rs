@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize
 
 use crate::arch::{self, CLOSE, MMAP, OPENAT, READ, system_call};
 use crate::held::{self, GIL, PYTHON_LOCK, PYTHON_RLOCK, THREAD_END, is_current};
-use crate::loaded;
+use crate::loaded::{self, Mapping};
 use crate::python::{self, Part};
 use crate::sites;
 use crate::stand::{self, Wanted};
@@ -205,8 +205,15 @@ fn candidate(wanted: &Wanted, at: u64, site: u32) {
         if member.lets_go != 0 {
             continue;
         }
-        let is_first = |one: &Held| places_of(file, table, one.kind, one.at, one.site) >> member.first & 1 == 1;
-        if !file.needs_nothing(member) && !held.iter().any(|one| is_held(one) && is_first(one)) {
+        let has = |place: u32| {
+            let is_there = |one: &Held| places_of(file, table, one.kind, one.at, one.site) >> place & 1 == 1;
+            held.iter().any(|one| is_held(one) && is_there(one))
+        };
+        // A method may take further locks under the one of the condition.
+        if file.needs_nothing(member) && has(member.second) {
+            continue;
+        }
+        if !file.needs_nothing(member) && !has(member.first) {
             member.alone.fetch_add(1, Ordering::Relaxed);
             continue;
         }
@@ -301,19 +308,27 @@ fn mapped(at: u64) -> Option<&'static [AtomicU64; 5]> {
     used.iter().find(|[start, end, ..]| (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&at))
 }
 
+/// Keep where code is mapped. One thread at a time reads the list.
+fn know(file: &File, mapping: &Mapping<'_>) {
+    let count = CODE_COUNT.load(Ordering::Relaxed);
+    let Some(entry) = CODE.get(count) else { return };
+    let of_it = |place: &Place| place.kind == NATIVE && is_text(&place.file, last_part(mapping.path));
+    let places = file.places().filter(|(_, one)| of_it(one)).fold(0, |mask, (bit, _)| mask | bit);
+    let words = [mapping.start, mapping.end, mapping.offset, places as u64, (places >> 64) as u64];
+    entry.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+    CODE_COUNT.store(count + 1, Ordering::Release);
+}
+
 /// Which places are at an address.
 fn native_places(at: u64) -> u128 {
     let Some(file) = file() else { return 0 };
-    if mapped(at).is_none() {
-        loaded::find(at, &mut |mapping| {
-            let count = CODE_COUNT.load(Ordering::Relaxed);
-            let Some(entry) = CODE.get(count) else { return };
-            let of_it = |place: &Place| place.kind == NATIVE && is_text(&place.file, last_part(mapping.path));
-            let places = file.places().filter(|(_, one)| of_it(one)).fold(0, |mask, (bit, _)| mask | bit);
-            let words = [mapping.start, mapping.end, mapping.offset, places as u64, (places >> 64) as u64];
-            entry.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
-            CODE_COUNT.store(count + 1, Ordering::Release);
-        });
+    // A thread that is passed over while another one reads the list would not be held at all.
+    const MOST_ASKED: u32 = 1000;
+    for _ in 0..MOST_ASKED {
+        if mapped(at).is_some() || loaded::find(at, &mut |mapping| know(file, mapping)) {
+            break;
+        }
+        system_call(arch::SCHED_YIELD, [0; 6]);
     }
     let Some([start, _, offset, low, high]) = mapped(at) else { return 0 };
     let places = u128::from(low.load(Ordering::Relaxed)) | u128::from(high.load(Ordering::Relaxed)) << 64;
