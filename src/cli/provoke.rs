@@ -47,7 +47,8 @@ impl Attempt {
         };
         self.seen.apart = forecast::apart(recordings, &self.pairs);
         let is_absent = self.seen.counts.iter().any(|counts| counts.passed == 0);
-        let is_apart = self.runs >= ENOUGH && (self.seen.apart.is_some() || is_absent);
+        // A wait that the program guards well is the rule, and needs no long trials.
+        let is_apart = self.runs >= ENOUGH && (self.seen.apart.is_some() || is_absent || self.prediction.is_wake_up());
         self.is_open = was_held && !is_exhausted && !is_apart;
     }
 }
@@ -62,7 +63,9 @@ pub(super) fn run(session: &Session<'_>, given: Option<&Path>) -> Result<u8, Cli
             if ended.is_over() {
                 return Ok(ended.status);
             }
-            let predictions = forecast::predictions(&recorded(&ended), &suppressions);
+            let recordings = recorded(&ended);
+            let mut predictions = forecast::predictions(&recordings, &suppressions);
+            predictions.extend(forecast::wake_ups(&recordings, &suppressions));
             (predictions, "the run before".to_owned(), Some(ended))
         }
     };
@@ -143,7 +146,8 @@ fn repeat(
         let all = until.saturating_duration_since(Instant::now());
         let times = Times { first: limit, longest: LONGEST, place: PLACE, all };
         let file = TargetFile::write(&path, &pairs, times).map_err(failed)?;
-        let ended = session.run_once(Some(&Provoked { file: &file, source }))?;
+        let predictions = open().map(|attempt| &attempt.prediction).collect();
+        let ended = session.run_once(Some(&Provoked { file: &file, source, predictions }))?;
         if ended.is_over() {
             return Ok((ended.status, None));
         }

@@ -3,6 +3,7 @@
 //! In: the arguments of `run`, where reports go, a descriptor for signals, and targets for the recorder. Out: the exit status, or
 //! 124 after a hang, which [`super::hang_report`] reports; and where the recorder wrote. Signals to lockscope go on to the command.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -17,10 +18,11 @@ use super::rank::Rank;
 use super::{CliError, OnHang, Record, RunArguments, output, record};
 use crate::forecast::Suppressions;
 use crate::image::live;
+use crate::provoke::{NativePlace, Prediction, reproducer};
 use crate::recorder::library;
 use crate::recorder::targets::{self, TargetFile};
 use crate::render;
-use crate::report::Report;
+use crate::report::{Cycle, Report};
 use crate::run::children;
 use crate::run::gpu_dump::GpuDumps;
 use crate::run::process_tree::Family;
@@ -35,6 +37,8 @@ const COULD_DEADLOCK: u8 = 1;
 /// Longest time that a rank which hangs is kept for the looks at the others; and one whose time is over.
 const FOR_RANKS: Duration = Duration::from_secs(30);
 const OUT_OF_TIME: Duration = Duration::from_secs(10);
+/// Between two samples of threads that a prediction has brought together.
+const BETWEEN_EXPECTED: Duration = Duration::from_secs(2);
 /// Between two looks for answers.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(200);
 
@@ -66,6 +70,8 @@ pub(super) struct Provoked<'a> {
     pub(super) file: &'a TargetFile,
     /// The origin of the predictions, for people.
     pub(super) source: &'a str,
+    /// Those of the file.
+    pub(super) predictions: Vec<&'a Prediction>,
 }
 
 /// How a run ended.
@@ -143,6 +149,7 @@ impl Session<'_> {
             gpu_cores,
             recording,
             provoked,
+            expected: Expected::default(),
         };
         Ok(run.until_it_ends())
     }
@@ -170,6 +177,18 @@ struct Run<'a> {
     gpu_cores: Option<GpuDumps>,
     recording: Option<Recording>,
     provoked: Option<&'a Provoked<'a>>,
+    expected: Expected,
+}
+
+/// A deadlock that was predicted, and whose threads have met.
+#[derive(Default)]
+struct Expected {
+    /// How often.
+    meetings: u64,
+    /// When they met last, or a sample was taken because of that; none where that showed nothing.
+    since: Option<Instant>,
+    /// The threads of the cycles of that sample.
+    cycles: BTreeSet<Vec<i32>>,
 }
 
 /// Where the recorder writes.
@@ -210,6 +229,7 @@ impl Recording {
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
         variables.push((library::FOLDER, folder.clone().into_os_string()));
+        variables.extend(arguments.provoke.as_ref().map(|_| (library::ENDS, OsString::from("1"))));
         Ok(Some(Recording { folder, suppressions, _temporary: temporary }))
     }
 }
@@ -235,8 +255,7 @@ impl Run<'_> {
     fn status(&mut self) -> u8 {
         loop {
             if let Some(status) = self.reap() {
-                guarded(|| self.tell_of_kernel_errors());
-                return if self.provoked.is_some() { status } else { self.tell_of_orders(status) };
+                return self.ended_by_itself(status);
             }
             if let Some(status) = self.kill_if_due() {
                 return status;
@@ -249,7 +268,10 @@ impl Run<'_> {
                     None
                 }
                 (false, true) => None,
-                (false, false) => self.watch.wanted().and_then(|wanted| self.follow(wanted)),
+                (false, false) => {
+                    let wanted = self.provoked_hang().or_else(|| self.watch.wanted());
+                    wanted.and_then(|wanted| self.follow(wanted))
+                }
             };
             if let Some(status) = ended {
                 return status;
@@ -257,6 +279,31 @@ impl Run<'_> {
             let rest = self.rank.as_ref().map_or(Duration::MAX, Rank::rest);
             self.tend(self.watch.rest().min(rest));
         }
+    }
+
+    /// Report failed kernels and orders of locks once the command has ended; the status to end with.
+    fn ended_by_itself(&self, status: u8) -> u8 {
+        guarded(|| self.tell_of_kernel_errors());
+        if self.provoked.is_some() { status } else { self.tell_of_orders(status) }
+    }
+
+    /// The last sample, if two samples since the threads of a prediction met agree on a cycle. Threads that spin use a processor, so
+    /// that no usual sample proves a hang of theirs.
+    fn provoked_hang(&mut self) -> Option<Wanted> {
+        let meetings = self.provoked?.file.meetings();
+        if meetings > self.expected.meetings {
+            self.watch.expects_a_hang();
+            self.expected = Expected { meetings, since: Some(Instant::now()), cycles: BTreeSet::new() };
+        }
+        self.expected.since.filter(|since| since.elapsed() >= BETWEEN_EXPECTED)?;
+        let wanted = self.watch.for_others(false);
+        let (look, _) = self.look(&wanted);
+        let cycles = look.map(|outcome| cycles_of(&outcome.report)).unwrap_or_default();
+        let is_proven = !self.expected.cycles.is_disjoint(&cycles);
+        self.expected.since = Some(Instant::now()).filter(|_| !cycles.is_empty());
+        self.expected.cycles = cycles;
+        let purpose = Purpose::Last(Reason::Hang);
+        is_proven.then_some(Wanted { purpose, ..wanted })
     }
 
     /// Look at the rank for whoever asks, if somebody does.
@@ -332,7 +379,7 @@ impl Run<'_> {
             if !self.asked_for_gpu_cores()
                 && let Some(status) = self.reap()
             {
-                return Some(status);
+                return Some(self.ended_by_itself(status));
             }
             if let (Purpose::Routine, Err(error)) = (wanted.purpose, &look)
                 && self.family.samplers().is_news(error)
@@ -384,17 +431,23 @@ impl Run<'_> {
         }
     }
 
-    /// Say in the report that threads were held back until all partners stood at their places.
+    /// Say in the report that threads were held back, and whether what they came to was predicted.
     fn say_if_made_to_happen(&self, report: &mut Report) {
         let Some(provoked) = self.provoked.filter(|_| report.verdict.exit_code() != 0) else { return };
         let (counts, source) = (provoked.file.counts(), provoked.source);
-        report.made_to_happen = if counts.iter().any(|counts| counts.met > 0) {
-            Some(format!("predicted by {source}"))
-        } else if counts.iter().any(|counts| counts.tries > 0) {
-            Some(format!("threads were held back, but in another way than predicted by {source}"))
-        } else {
-            None
+        if counts.iter().all(|counts| counts.tries == 0) {
+            return;
+        }
+        // A thread whose time is over may still come to wait for its partner.
+        let has_met = counts.iter().any(|counts| counts.met > 0);
+        let is_predicted = || {
+            let cycles = reproducer::predictions(report, &|_, _| Some(NativePlace::default()));
+            cycles.iter().any(|cycle| provoked.predictions.iter().any(|prediction| prediction.waits_as(cycle)))
         };
+        report.made_to_happen = Some(match has_met || is_predicted() {
+            true => format!("predicted by {source}"),
+            false => format!("threads were held back, but in another way than predicted by {source}"),
+        });
     }
 
     fn last_look_from_outside(&mut self) {
@@ -470,6 +523,12 @@ impl Supervisor for Run<'_> {
     fn tell(&mut self, error: &LookError) {
         output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
     }
+}
+
+/// The threads of each cycle of a report.
+fn cycles_of(report: &Report) -> BTreeSet<Vec<i32>> {
+    let threads = |cycle: &Cycle| cycle.edges.iter().filter_map(|edge| edge.waiter).collect();
+    report.cycles.iter().map(threads).collect()
 }
 
 /// A mistake in telling is no reason to end what is watched.

@@ -29,7 +29,7 @@ use crate::report::{
 use crate::threads::FrameKind;
 use crate::waits::recorded;
 use places::{Places, Spot};
-pub(crate) use predictions::{apart, nearest, predictions};
+pub(crate) use predictions::{apart, nearest, predictions, wake_ups};
 pub(crate) use suppressions::Suppressions;
 use unseen::Unseen;
 
@@ -330,17 +330,27 @@ impl Made<'_> {
 /// "mutex `ledger` and mutex `journal` are taken in different orders".
 fn title(group: &Group) -> String {
     let mut names: Vec<String> = Vec::new();
-    for step in &group.steps {
+    let (ends, locks): (Vec<&Told>, Vec<&Told>) = group.steps.iter().partition(|step| is_end(&step.held));
+    for step in locks {
         let name = step.held.called();
         if !names.contains(&name) {
             names.push(name);
         }
     }
     match names.split_last() {
+        Some((last, others)) if !ends.is_empty() => {
+            let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+            format!("a thread is joined under {names}, which it waits for itself")
+        }
         Some((last, [])) => format!("locks of one place ({last}) are taken in different orders"),
         Some((last, others)) => format!("{} and {last} are taken in different orders", others.join(", ")),
         None => String::new(),
     }
+}
+
+/// Whether it is no lock, but the end of a thread.
+fn is_end(spot: &Spot) -> bool {
+    spot.taken.kind == LockKind::ThreadEnd
 }
 
 /// A sentence: who took which lock, and why it did not hang or may not.
@@ -357,7 +367,14 @@ fn message(group: &Group, orders: &Orders) -> String {
     let are_alike = |step: &Told| group.steps.iter().filter(|other| places(other) == places(step)).count() > 1;
     let step = |step: &Told| {
         let who = who(step.thread, orders);
-        let caller = step.wanted.caller().filter(|_| are_alike(step));
+        let caller = step.wanted.caller().filter(|_| are_alike(step) || step.wanted.is_called_from_elsewhere());
+        if is_end(&step.held) {
+            return format!("{who}, which is joined, took {} at {}", called(&step.wanted), step.wanted.place());
+        }
+        if is_end(&step.wanted) {
+            let (at, held) = (step.wanted.place(), called(&step.held));
+            return format!("{who} joined it at {at} while it held {held}, taken at {}", step.held.place());
+        }
         format!(
             "{who} took {} at {}{} while it held {}, taken at {}",
             called(&step.wanted),
@@ -470,7 +487,7 @@ fn gaps(recordings: &[Recording], not_compared: usize, suppressed: usize) -> Vec
     if !nowhere.is_empty() {
         let what = format!("lines of Python in {}", unseen::count(nowhere.len(), "process"));
         let why =
-            "the recorder reads them from CPython 3.11 on: locks of earlier versions are known by their addresses";
+            "the recorder reads them of CPython 3.8 to 3.14: locks of other versions are known by their addresses";
         gaps.insert(0, Gap::new(what, why));
     }
     gaps

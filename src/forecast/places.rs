@@ -66,6 +66,17 @@ impl Spot {
         Some(format!("{}:{}", base_name(caller.file.as_deref()?), caller.line?))
     }
 
+    /// Whether the frame that called the one of [`place`](Self::place) is of a file in another folder: a line of a library says little
+    /// about who uses it.
+    pub(super) fn is_called_from_elsewhere(&self) -> bool {
+        let own = self.lines.iter().position(|line| self.line().is_some_and(|own| std::ptr::eq(line, own)));
+        let [folder, callers] = [0, 1].map(|further| {
+            let file = own.and_then(|own| self.lines.get(own + further)?.file.as_deref());
+            file.and_then(|file| file.rsplit_once('/')).map(|(folder, _)| folder)
+        });
+        folder.is_some() && callers.is_some() && folder != callers
+    }
+
     /// The identity of a place: file and line, with those of the caller, which distinguish the users of a helper; or
     /// module and offset.
     pub(super) fn key(&self) -> String {
@@ -84,6 +95,7 @@ impl Spot {
             LockKind::PythonLock => "Lock",
             LockKind::PythonRecursiveLock => "RLock",
             LockKind::Gil => return "the GIL".into(),
+            LockKind::ThreadEnd => return "the end of a thread".into(),
         };
         match &self.name {
             Some(name) => format!("{noun} `{name}`"),

@@ -9,7 +9,7 @@ use crate::provoke::resolve::{IMPORT_SYSTEM, build_of};
 use crate::provoke::{At, Member, NativePlace, Place, Prediction, PythonPlace};
 use crate::recorder::LockKind;
 use crate::recorder::inversions::{self, Apart};
-use crate::recorder::orders::{Dependency, Orders, Taken};
+use crate::recorder::orders::{Dependency, Orders, Taken, WakeUp};
 use crate::recorder::targets::Target;
 use crate::report::base_name;
 
@@ -31,6 +31,39 @@ pub(crate) fn predictions(recordings: &[Recording], suppressions: &Suppressions)
         if !predictions.iter().any(|known| known.members == prediction.members) {
             predictions.push(prediction);
         }
+    }
+    predictions
+}
+
+/// Wake-ups that may come before the wait for them, of all recordings.
+pub(crate) fn wake_ups(recordings: &[Recording], suppressions: &Suppressions) -> Vec<Prediction> {
+    let mut predictions: Vec<Prediction> = Vec::new();
+    for Recording { orders, .. } in recordings {
+        Places::with(orders, |places| {
+            for pair in inversions::wake_ups(orders) {
+                let spots = pair.map(|event| places.spot(&event.taken));
+                // The interpreter's own threads wake who starts them, and guard that.
+                let is_its_own = |spot: &Spot| {
+                    let file = spot.line().filter(|line| line.is_python).and_then(|line| line.file.as_deref());
+                    file.is_some_and(is_locks_own)
+                };
+                if spots.iter().any(is_its_own) || suppressions.fit(spots.iter()) {
+                    continue;
+                }
+                let member = |(event, (spot, at)): (&WakeUp, (&Spot, At))| Member {
+                    thread: who(event.thread, orders),
+                    first: Place { lock: "nothing".into(), at },
+                    second: Place { lock: "the wake-up".into(), ..place(spot, orders) },
+                };
+                let ways = spots.iter().zip([At::Waits, At::Wakes]);
+                let members: Vec<Member> = pair.into_iter().zip(ways).map(member).collect();
+                let title =
+                    spots.each_ref().map(|spot| spot.place()).join(" may wait for a wake-up that has come before, of ");
+                if predictions.iter().all(|known| known.title != title) {
+                    predictions.push(Prediction { title, members });
+                }
+            }
+        });
     }
     predictions
 }
@@ -58,6 +91,7 @@ fn place(spot: &Spot, orders: &Orders) -> Place {
     let is_python = matches!(spot.taken.kind, LockKind::PythonLock | LockKind::PythonRecursiveLock);
     let at = match spot.taken.kind {
         LockKind::Gil => At::Gil,
+        LockKind::ThreadEnd if spot.taken.at.is_null() => At::ThreadEnd,
         _ if is_python => python(spot).map_or(At::Unknown, At::Python),
         _ => native(spot, orders).map_or(At::Unknown, At::Native),
     };
@@ -131,7 +165,12 @@ pub(crate) fn apart(recordings: &[Recording], pairs: &[[Target; 2]]) -> Option<S
 fn is_at(target: &Target, taken: &Taken, orders: &Orders) -> bool {
     match target {
         Target::Gil => taken.kind == LockKind::Gil,
-        Target::Anywhere => !matches!(taken.kind, LockKind::Gil | LockKind::PythonLock | LockKind::PythonRecursiveLock),
+        Target::Waits | Target::Wakes => false,
+        Target::ThreadEnd => taken.kind == LockKind::ThreadEnd,
+        Target::Anywhere => {
+            use LockKind::{Gil, PythonLock, PythonRecursiveLock};
+            !matches!(taken.kind, Gil | PythonLock | PythonRecursiveLock | LockKind::ThreadEnd)
+        }
         Target::Native { module, begin, end } => {
             let code = orders.code.iter().find(|code| (code.start..code.end).contains(&taken.at));
             code.is_some_and(|code| {
@@ -139,8 +178,8 @@ fn is_at(target: &Target, taken: &Taken, orders: &Orders) -> bool {
             })
         }
         Target::Python { file, line, function, caller } => {
-            let frames = orders.sites.get(&taken.site).into_iter().flatten();
-            let mut frames = frames.skip_while(|frame| is_locks_own(&frame.file));
+            let all = || orders.sites.get(&taken.site).into_iter().flatten();
+            let mut frames = all().skip(all().position(|frame| !is_locks_own(&frame.file)).unwrap_or(0));
             let is_own = frames.next().is_some_and(|frame| {
                 base_name(&frame.file) == file
                     && (*line == 0 || frame.line == *line)

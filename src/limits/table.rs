@@ -500,6 +500,8 @@ limits! {
         MOST_STEPS: usize = 4_000_000, Gap "further combinations were not compared";
         /// Orders of one process that could deadlock; those at the same lines are reported as one.
         MOST_INVERSIONS: usize = 10_000, Gap "further ones were not told";
+        /// Pairs of a wait and a wake-up that are tried: a command has room for no more predictions.
+        MOST_WAKE_UPS: usize = 32, Beyond "most wake-ups are guarded well";
     }
     /// The hangs that another run could have.
     forecast {

@@ -18,6 +18,24 @@ pub(crate) struct Prediction {
     pub(crate) members: Vec<Member>,
 }
 
+impl Prediction {
+    /// Whether it is of a wake-up that may come before its wait.
+    pub(crate) fn is_wake_up(&self) -> bool {
+        self.members.first().is_some_and(|member| member.first.at == At::Waits)
+    }
+
+    /// Whether it has as many threads as the other, and one of them waits where one of those does.
+    pub(crate) fn waits_as(&self, other: &Prediction) -> bool {
+        let is_place = |place: &Place| matches!(place.at, At::Native(_) | At::Python(_));
+        let places = |prediction: &Prediction| -> Vec<String> {
+            let seconds = prediction.members.iter().map(|member| &member.second);
+            seconds.filter(|place| is_place(place)).map(Place::shortly).collect()
+        };
+        let (ours, theirs) = (places(self), places(other));
+        self.members.len() == other.members.len() && ours.iter().any(|place| theirs.contains(place))
+    }
+}
+
 /// The part of one thread in a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
@@ -49,6 +67,12 @@ pub(crate) enum At {
     Python(PythonPlace),
     /// The lock, which is not one of Python's, may be taken anywhere: only that it is held counts.
     Anywhere,
+    /// The thread itself: it has its end, for which another one waits, until it comes.
+    ThreadEnd,
+    /// The thread is going to wait to be woken, and needs nothing for that.
+    Waits,
+    /// It wakes the member before it.
+    Wakes,
     /// Nothing is known.
     Unknown,
 }
@@ -89,6 +113,8 @@ impl Place {
         use crate::report::{base_name, short_function};
         match &self.at {
             At::Gil | At::Anywhere => "any place".into(),
+            At::ThreadEnd => "its end".into(),
+            At::Waits | At::Wakes => "no place".into(),
             At::Native(NativePlace { source: Some((file, line)), .. }) => format!("{}:{line}", base_name(file)),
             At::Native(NativePlace { function: Some(function), .. }) => short_function(function),
             At::Native(native) => {

@@ -55,6 +55,14 @@ pub(crate) fn reason(prediction: &Prediction, seen: &Seen, nearest: &[String]) -
         return "no thread may be held there: it was in a signal handler, had a real-time policy, or was the only one"
             .into();
     }
+    if prediction.is_wake_up() {
+        let held = if seen.has_met() {
+            "the wake-up came first, and the wait did not need it"
+        } else {
+            "the wake-up did not come meanwhile"
+        };
+        return format!("no wake-up was lost: {held}: {}", tried(seen));
+    }
     if seen.has_met() {
         let met = seen.counts.iter().map(|counts| counts.met).max().unwrap_or_default();
         return format!("all stood at their places {} and went on: what they took was free again", times(met));

@@ -17,10 +17,15 @@ pub(crate) fn predictions(report: &Report, locate: Locate<'_>) -> Vec<Prediction
     for cycle in &report.cycles {
         let Some(members) = members(report, cycle, locate) else { continue };
         if predictions.iter().all(|known| known.members != members) {
-            let locks = cycle.edges.iter().filter_map(|edge| resource(report, &edge.resource));
-            let mut names: Vec<String> = locks.map(|lock| lock.called_shortly().to_string()).collect();
+            let resources = cycle.edges.iter().filter_map(|edge| resource(report, &edge.resource));
+            let (ends, locks): (Vec<&Resource>, Vec<&Resource>) = resources.partition(|one| is_end(one));
+            let mut names: Vec<String> = locks.iter().map(|lock| lock.called_shortly().to_string()).collect();
             let last = names.pop().unwrap_or_default();
-            let title = format!("{} and {last} are taken in different orders", names.join(", "));
+            let names = if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) };
+            let title = match ends.first() {
+                Some(end) => format!("{} is joined under {names}, which it waits for itself", end.called_shortly()),
+                None => format!("{names} are taken in different orders"),
+            };
             predictions.push(Prediction { title, members });
         }
     }
@@ -41,19 +46,26 @@ fn member(report: &Report, holds: &Edge, waits: &Edge, locate: Locate<'_>) -> Op
     let (held, wanted) = (resource(report, &holds.resource)?, resource(report, &waits.resource)?);
     // No thread can be held before locks of files, of the loader and of the import system.
     let can_be_held = |lock: &Resource| {
-        matches!(lock.properties().topic, Topic::Lock | Topic::ReadWriteLock | Topic::Units | Topic::Gil)
+        matches!(
+            lock.properties().topic,
+            Topic::Lock | Topic::ReadWriteLock | Topic::Units | Topic::Gil | Topic::Thread
+        )
     };
     if !can_be_held(held) || !can_be_held(wanted) {
         return None;
     }
     let is_hold = |hold: &&Hold| hold.process == process && hold.tid == Some(tid) && hold.resource == held.id;
     let is_wait = |wait: &&Wait| wait.process == process && wait.tid == Some(tid) && wait.resource == wanted.id;
-    let (hold, wait) = (report.holds.iter().find(is_hold)?, report.waits.iter().find(is_wait)?);
+    let (hold, wait) = (report.holds.iter().find(is_hold), report.waits.iter().find(is_wait)?);
     let is_python = held.properties().world == World::Python;
     let place = |lock: &Resource, at| Place { lock: lock.called_shortly().to_string(), at };
     Some(Member {
         thread: thread.name.clone(),
-        first: place(held, if held.is_gil() { At::Gil } else { taken(process, thread, hold, is_python, locate) }),
+        first: match held.properties().topic {
+            Topic::Gil => place(held, At::Gil),
+            Topic::Thread => place(held, At::ThreadEnd),
+            _ => place(held, taken(process, thread, hold?, is_python, locate)),
+        },
         second: place(wanted, if wanted.is_gil() { At::Gil } else { waited(process, thread, wait, wanted, locate) }),
     })
 }
@@ -62,15 +74,24 @@ fn resource<'r>(report: &'r Report, id: &str) -> Option<&'r Resource> {
     report.resources.iter().find(|resource| resource.id == id)
 }
 
+/// Whether it is no lock, but the end of a thread.
+fn is_end(resource: &Resource) -> bool {
+    resource.properties().topic == Topic::Thread
+}
+
 /// Where the thread took what it holds.
 fn taken(process: &str, thread: &Thread, hold: &Hold, is_python: bool, locate: Locate<'_>) -> At {
     let unknown = if is_python { At::Unknown } else { At::Anywhere };
     let Some(TakenAt { file, line, function, .. }) = &hold.taken else { return unknown };
     let frame = hold.frame.and_then(|position| thread.frames.get(position));
     match frame.filter(|frame| frame.kind != FrameKind::Python).and_then(|frame| located(process, frame, locate)) {
+        // The function may be inlined: the line is looked for in the one that has its code.
         Some(module) => At::Native(NativePlace {
             offset: None,
-            function: Some(function.clone()),
+            function: hold
+                .frame
+                .and_then(|position| whole_function(&thread.frames, position))
+                .or(Some(function.clone())),
             source: Some((file.clone(), *line)),
             ..module
         }),
@@ -90,12 +111,17 @@ fn waited(process: &str, thread: &Thread, wait: &Wait, wanted: &Resource, locate
         let place = own.and_then(|frame| Some((frame.file.clone()?, frame.line?, frame.function.clone()?)));
         return place.map_or(At::Unknown, |(file, line, function)| python(file, line, function));
     }
-    // Inlined calls stand before the function that they are in, at the same address.
     let callers: Vec<&Frame> = outer().skip(1).take_while(|frame| frame.kind != FrameKind::Python).collect();
     let Some(call) = callers.first().and_then(|frame| located(process, frame, locate)) else { return At::Unknown };
-    let same = callers.iter().take_while(|frame| frame.pc == callers.first().and_then(|first| first.pc.clone()));
     let source = callers.first().and_then(|frame| Some((frame.file.clone()?, frame.line?)));
-    At::Native(NativePlace { function: same.last().and_then(|frame| frame.function.clone()), source, ..call })
+    At::Native(NativePlace { function: whole_function(&thread.frames, position + 1), source, ..call })
+}
+
+/// The function that a frame's code is in: inlined calls stand before it, at the same address.
+fn whole_function(frames: &[Frame], position: usize) -> Option<String> {
+    let address = frames.get(position)?.pc.as_ref()?;
+    let same = frames.iter().skip(position).take_while(|frame| frame.pc.as_ref() == Some(address));
+    same.last()?.function.clone()
 }
 
 fn located(process: &str, frame: &Frame, locate: Locate<'_>) -> Option<NativePlace> {

@@ -25,7 +25,7 @@ pub(crate) const IMPORT_SYSTEM: &str = "<frozen importlib";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unresolved {
     /// The recorder knew no place.
-    #[error("nothing is known of where {0} is taken: the recorder reads lines of Python from CPython 3.11 on")]
+    #[error("nothing is known of where {0} is taken: the recorder reads lines of CPython 3.8 to 3.14")]
     Unknown(String),
     /// It belongs to the import system.
     #[error("{0} is a lock of Python's import system, at which no thread is held")]
@@ -55,6 +55,9 @@ fn target(place: &Place) -> Result<Target, Unresolved> {
     match &place.at {
         At::Gil => Ok(Target::Gil),
         At::Anywhere => Ok(Target::Anywhere),
+        At::ThreadEnd => Ok(Target::ThreadEnd),
+        At::Waits => Ok(Target::Waits),
+        At::Wakes => Ok(Target::Wakes),
         At::Unknown => Err(Unresolved::Unknown(place.lock.clone())),
         At::Native(native) => self::native(native),
         At::Python(python) if python.file.starts_with(IMPORT_SYSTEM) => Err(Unresolved::Import(place.lock.clone())),

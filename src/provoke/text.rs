@@ -72,6 +72,9 @@ fn write_place(at: &At, line: &mut dyn FnMut(&str, &str)) {
     match at {
         At::Gil => line("at: ", "gil"),
         At::Anywhere => line("at: ", "anywhere"),
+        At::ThreadEnd => line("at: ", "thread"),
+        At::Waits => line("at: ", "waits"),
+        At::Wakes => line("at: ", "wakes"),
         At::Unknown => line("at: ", "unknown"),
         At::Native(native) => {
             line("module: ", &native.module);
@@ -189,8 +192,11 @@ fn detail(at: &mut At, key: &str, value: &str) -> Result<(), String> {
             *at = match value {
                 "gil" => At::Gil,
                 "anywhere" => At::Anywhere,
+                "thread" => At::ThreadEnd,
+                "waits" => At::Waits,
+                "wakes" => At::Wakes,
                 "unknown" => At::Unknown,
-                other => return Err(format!("`{other}` is neither `gil` nor `anywhere`")),
+                other => return Err(format!("`{other}` is none of `gil`, `anywhere`, `thread`, `waits` and `wakes`")),
             }
         }
         ("module", _) => *at = At::Native(NativePlace { module: value.to_owned(), ..NativePlace::default() }),

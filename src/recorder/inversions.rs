@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::orders::{Dependency, LockId, Orders, Taken};
+use super::orders::{Dependency, LockId, Orders, Taken, WakeUp};
 use super::table::Mode;
 use crate::limits;
-use crate::limits::recorder::{MOST_ALIKE, MOST_INVERSIONS, MOST_RING, MOST_STEPS, MOST_THREADS};
+use crate::limits::recorder::{MOST_ALIKE, MOST_INVERSIONS, MOST_RING, MOST_STEPS, MOST_THREADS, MOST_WAKE_UPS};
 
 /// Whether those who take part could have met in the run that was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,6 +257,27 @@ pub(crate) fn apart<'o>(orders: &'o Orders, ones: &[&'o Dependency], others: &[&
         });
     }
     why
+}
+
+/// A wait to be woken, and a wake-up by another thread that was seen for it and may come before it.
+pub(crate) fn wake_ups(orders: &Orders) -> Vec<[&WakeUp; 2]> {
+    let mut order = HappensBefore::of(orders);
+    let mut found: Vec<[&WakeUp; 2]> = Vec::new();
+    for wait in &orders.waits {
+        let wakes = |other: &&WakeUp| other.taken.lock == wait.taken.lock && other.thread != wait.thread;
+        for other in orders.wake_ups.iter().filter(wakes) {
+            let known = |known: &[&WakeUp; 2]| {
+                let [one, two] = known.map(|event| place(&event.taken));
+                one == place(&wait.taken) && two == place(&other.taken)
+            };
+            let (one, two) = ((wait.thread, wait.segment), (other.thread, other.segment));
+            let is_ordered = wait.part == other.part && (order.is_before(one, two) || order.is_before(two, one));
+            if found.len() < MOST_WAKE_UPS && !is_ordered && !found.iter().any(known) {
+                found.push([wait, other]);
+            }
+        }
+    }
+    found
 }
 
 /// The order of events, by the creation and joining of threads.

@@ -24,6 +24,9 @@ pub(crate) const PRELOAD: &str = "LD_PRELOAD";
 /// The variable that says where it writes orders of locks to.
 pub(crate) const FOLDER: &str = "LOCKSCOPE_RECORD";
 
+/// The variable by which the end of a thread counts as a lock that the thread has; its value is `1`.
+pub(crate) const ENDS: &str = "LOCKSCOPE_RECORD_ENDS";
+
 /// Why a command cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {

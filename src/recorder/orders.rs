@@ -81,8 +81,22 @@ pub(crate) struct Dependency {
 pub(crate) struct ThreadName {
     /// Its id.
     pub(crate) tid: i32,
-    /// The kernel's name for it.
+    /// Its name in Python, or else the kernel's name for it.
     pub(crate) name: String,
+}
+
+/// A thread waits to be woken through something, or wakes who does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WakeUp {
+    /// The thread's number.
+    pub(crate) thread: u32,
+    /// How many threads it had made or joined before.
+    pub(crate) segment: u32,
+    /// How many parts of the run had ended before.
+    pub(crate) part: u32,
+    /// The condition variable, or the lock of Python by which one waiter is woken; and where the thread took the lock that guards it, or
+    /// woke others.
+    pub(crate) taken: Taken,
 }
 
 /// Code that a file was mapped for.
@@ -119,6 +133,10 @@ pub(crate) struct Orders {
     pub(crate) made: BTreeMap<u32, (u32, u32)>,
     /// A thread saw, in a segment, the end of another.
     pub(crate) joined: Vec<(u32, u32, u32)>,
+    /// Waits to be woken.
+    pub(crate) waits: Vec<WakeUp>,
+    /// Wake-ups.
+    pub(crate) wake_ups: Vec<WakeUp>,
     /// How many parts of the run have ended.
     pub(crate) parts: u32,
     /// Locks that a thread released without having taken them: they are signals, not locks.
@@ -217,10 +235,28 @@ impl Orders {
             }),
             b'N' => {
                 let name = record.text(2)?.trim_end_matches('\0').to_owned();
-                self.threads.insert(low, ThreadName { tid: i32::try_from(high).ok()?, name });
+                let thread = self.threads.entry(low).or_default();
+                thread.tid = i32::try_from(high).ok()?;
+                if thread.name.is_empty() {
+                    thread.name = name;
+                }
+            }
+            b'T' => {
+                let name = record.text(2)?;
+                if !name.is_empty() {
+                    self.threads.entry(low).or_default().name = name;
+                }
             }
             b'C' => drop(self.made.insert(record.pair(1)?.0, (low, high))),
             b'J' => self.joined.push((low, high, record.pair(1)?.0)),
+            b'W' | b'V' => {
+                let (address, at, site) = (Addr(record.word(1)?), Addr(record.word(2)?), record.pair(3)?.0);
+                let kind = if site == 0 { LockKind::Mutex } else { LockKind::PythonLock };
+                let taken = Taken { lock: LockId { address, generation: 0 }, kind, mode: Mode::Alone, at, site };
+                let event = WakeUp { thread: low, segment: high, part: self.parts, taken };
+                let to = if tag == b'W' { &mut self.waits } else { &mut self.wake_ups };
+                to.push(event);
+            }
             b'B' => self.parts += 1,
             b'S' => {
                 let lock = LockId { address: Addr(record.word(0)?), generation: record.pair(1)?.0 };

@@ -83,6 +83,8 @@ pub(crate) enum LockKind {
     PythonRecursiveLock,
     /// An interpreter's lock.
     Gil,
+    /// The end of a thread, which the thread has until then.
+    ThreadEnd,
 }
 
 impl LockKind {
@@ -96,6 +98,7 @@ impl LockKind {
             b'L' => LockKind::PythonLock,
             b'N' => LockKind::PythonRecursiveLock,
             b'G' => LockKind::Gil,
+            b'E' => LockKind::ThreadEnd,
             _ => return None,
         })
     }

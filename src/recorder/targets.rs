@@ -50,6 +50,12 @@ pub(crate) enum Target {
     Gil,
     /// Wherever any lock is taken that is not Python's own.
     Anywhere,
+    /// The thread runs, and so has its end.
+    ThreadEnd,
+    /// Nowhere: the thread is held before it waits to be woken.
+    Waits,
+    /// Nowhere: the thread wakes the one of the pair before, which is held until then.
+    Wakes,
 }
 
 /// For how long threads are held.
@@ -137,6 +143,8 @@ impl TargetFile {
             let mut member = Words { bytes: &mut bytes, at: MEMBERS + position * MEMBER };
             member.half(*first);
             member.half(*second);
+            let wakes = pairs.get(position).is_some_and(|[first, _]| *first == Target::Wakes);
+            member.word(if wakes { position as u64 } else { 0 });
         }
         std::fs::write(path, bytes)?;
         Ok(TargetFile { path: path.to_path_buf(), pairs: numbers.len() })
@@ -145,6 +153,11 @@ impl TargetFile {
     /// The value of [`VARIABLE`].
     pub(crate) fn variable(&self) -> OsString {
         self.path.clone().into_os_string()
+    }
+
+    /// How often all partners of a pair have stood at their places.
+    pub(crate) fn meetings(&self) -> u64 {
+        self.counts().iter().map(|counts| counts.met).sum()
     }
 
     /// The counts so far, by pair; zeros if the file can no longer be read.
@@ -174,6 +187,8 @@ impl Target {
             Target::Python { file, line, function, caller } => (2, *line, [0, 0], [file, function], caller.as_ref()),
             Target::Gil => (3, 0, [0, 0], [&empty, &empty], None),
             Target::Anywhere => (4, 0, [0, 0], [&empty, &empty], None),
+            Target::ThreadEnd => (5, 0, [0, 0], [&empty, &empty], None),
+            Target::Waits | Target::Wakes => (6, 0, [0, 0], [&empty, &empty], None),
         };
         out.half(kind);
         out.half(line as usize);

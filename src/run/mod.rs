@@ -64,6 +64,8 @@ pub(crate) struct Limits {
 
 /// The default of [`Limits::stuck_after`].
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// The same where a deadlock was predicted and its threads have met.
+const EXPECTED_STANDS: Duration = Duration::from_secs(5);
 
 impl Default for Limits {
     fn default() -> Limits {
@@ -243,6 +245,11 @@ impl Watch {
     pub(crate) fn has_test_limit(&mut self, has_limit: bool) {
         self.has_test_limit = has_limit;
         self.judge.be_patient_for(Some(self.limits.stuck_after).filter(|_| !has_limit));
+    }
+
+    /// The threads of a predicted deadlock stand before their locks: a hang by absence needs less patience.
+    pub(crate) fn expects_a_hang(&mut self) {
+        self.judge.be_patient_for(Some(self.limits.stuck_after.min(EXPECTED_STANDS)));
     }
 
     /// Something else begins: what was seen before says nothing of when to sample.

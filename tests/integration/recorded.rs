@@ -97,9 +97,8 @@ fn what_was_given_back_or_left_in_the_parent_is_nobodys() {
 fn locks_of_python_have_holders_on_each_version() {
     let library = preload();
     for (version, python) in pythons() {
-        // Of these it knows the methods, and of those from 3.11 on the frames.
+        // Of these it knows the methods and the frames.
         let minor: u32 = version.split('.').nth(1).and_then(|minor| minor.parse().ok()).expect("a version");
-        let has_frames = (11..=14).contains(&minor);
         // In another root the library would not be found.
         if version.ends_with('t') || minor > 14 || python.root().is_some() {
             continue;
@@ -111,7 +110,7 @@ fn locks_of_python_have_holders_on_each_version() {
             (folder, Target::start(&mut command).settle(asleep))
         };
         let (_folder, target) = run("bare", 1);
-        let function = if has_frames { "begin_update" } else { "" };
+        let function = "begin_update";
         for look in looks(&target) {
             assert_eq!(holds(&look), [row(["worker", "exact", "recorder", function])], "{version}: {}", look.text);
         }

@@ -25,6 +25,13 @@ pub(crate) struct Thread {
     pub(crate) number: usize,
     /// Whether it is held before a lock ([`stand`](crate::stand)).
     pub(crate) standing: usize,
+    /// How often its end was told while it had locks.
+    pub(crate) ends: usize,
+    /// The frames by which it took the lock of Python that it gave back last, where waits are recorded.
+    pub(crate) given_site: usize,
+    /// Which lock that was, and how the thread had taken the same lock before.
+    pub(crate) given_lock: usize,
+    pub(crate) given_before: usize,
 }
 
 global_asm!(
@@ -32,13 +39,13 @@ global_asm!(
     ".hidden lockscope_recorder_thread",
     ".globl lockscope_recorder_thread",
     ".type lockscope_recorder_thread,@object",
-    ".size lockscope_recorder_thread,64",
+    ".size lockscope_recorder_thread,112",
     ".p2align 4",
-    "lockscope_recorder_thread: .zero 64",
+    "lockscope_recorder_thread: .zero 112",
     ".text",
 );
 
-const _: () = assert!(size_of::<Thread>() <= 64);
+const _: () = assert!(size_of::<Thread>() <= 112);
 
 /// The storage of the calling thread, zero at first.
 #[inline(always)]
@@ -81,6 +88,7 @@ pub(crate) const MADVISE: usize = 28;
 pub(crate) const GETPID: usize = 39;
 pub(crate) const READLINK: usize = 267;
 pub(crate) const SCHED_GETSCHEDULER: usize = 145;
+pub(crate) const SCHED_YIELD: usize = 24;
 pub(crate) const PRCTL: usize = 157;
 pub(crate) const GETTID: usize = 186;
 pub(crate) const FUTEX: usize = 202;

@@ -23,6 +23,14 @@ pub(crate) const PYTHON_LOCK: u8 = b'L';
 pub(crate) const PYTHON_RLOCK: u8 = b'N';
 /// An interpreter's lock, which is no address: one more than that of its mutex.
 pub(crate) const GIL: u8 = b'G';
+/// The end of a thread, which the thread has from its beginning on, and who joins it waits for. It is no address: two more
+/// than that of the thread's structure, which the C library aligns.
+pub(crate) const THREAD_END: u8 = b'E';
+
+/// The lock that stands for the end of a thread.
+pub(crate) fn end_of(thread: usize) -> usize {
+    thread | 2
+}
 
 /// How a lock is held.
 pub(crate) const ALONE: u8 = 0;
@@ -92,7 +100,9 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
     row.number.store(own.number as u32, Ordering::Relaxed);
     row.segment.store(0, Ordering::Relaxed);
     row.told.store(0, Ordering::Relaxed);
-    if let Some(call) = table.calls.get(place_of(table, row))
+    row.python_told.store(0, Ordering::Relaxed);
+    row.python_asked.store(0, Ordering::Relaxed);
+    if let Some(call) = table.calls.get(position_of(table, row))
         && call.calls.load(Ordering::Relaxed) != 0
     {
         call.function.store(0, Ordering::Relaxed);
@@ -165,7 +175,7 @@ pub(crate) fn free(table: &Table, place: usize) {
 }
 
 /// Where a row stands among the others.
-fn place_of(table: &Table, row: &Row) -> usize {
+fn position_of(table: &Table, row: &Row) -> usize {
     (row as *const Row as usize).wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>()
 }
 
@@ -182,7 +192,13 @@ pub(crate) fn ended(row: &Row) {
     unsafe { (*arch::thread()).row = core::ptr::null_mut() };
     row.state.store(ENDED, Ordering::Release);
     let Some(table) = table() else { return };
-    let place = place_of(table, row);
+    for held in row.entries().iter().filter(|held| held.kind == THREAD_END) {
+        held.lock.store(0, Ordering::Relaxed);
+    }
+    if row.entries().iter().all(|held| held.lock.load(Ordering::Relaxed) == 0) {
+        row.held_count.store(0, Ordering::Relaxed);
+    }
+    let place = position_of(table, row);
     // One that ended with something keeps it, to be seen as long as the lock is there.
     match row.held_count.load(Ordering::Relaxed) {
         0 => free(table, place),
@@ -237,7 +253,7 @@ fn entry(row: &Row, position: u32) -> *mut Held {
 
 /// Where the calling thread's calls into CUDA's driver are written down.
 pub(crate) fn own_call(table: &'static Table) -> Option<&'static DriverCall> {
-    table.calls.get(place_of(table, own_row(table)?))
+    table.calls.get(position_of(table, own_row(table)?))
 }
 
 /// The thread has taken a lock.
@@ -303,7 +319,7 @@ pub(crate) fn took_at(lock: usize, kind: u8, mode: u8, waits: bool, caller: Call
     if kind == PYTHON_LOCK
         && let Some(taker) = table.takers.get(place(lock))
     {
-        let own = place_of(table, row) as u16;
+        let own = position_of(table, row) as u16;
         let before = taker.swap(own, Ordering::Relaxed);
         if before != own {
             joined = left_held(table, usize::from(before), lock, generation);
@@ -378,6 +394,12 @@ pub(crate) fn gives(lock: usize, kind: u8) {
             }
             held.lock.store(0, Ordering::Relaxed);
             is_found = true;
+            if orders::has_ends() && (kind == PYTHON_LOCK || kind == PYTHON_RLOCK) {
+                // SAFETY: the storage of this thread.
+                let own = unsafe { &mut *arch::thread() };
+                own.given_before = if own.given_lock == lock as usize { own.given_site } else { 0 };
+                (own.given_lock, own.given_site) = (lock as usize, held.site as usize);
+            }
             break;
         }
     }
@@ -388,6 +410,9 @@ pub(crate) fn gives(lock: usize, kind: u8) {
     }
     row.held_count.store(count, Ordering::Relaxed);
     if !is_found && (kind == SEMAPHORE || kind == PYTHON_LOCK) {
+        if kind == PYTHON_LOCK && orders::has_ends() {
+            orders::wakes_python(row, lock);
+        }
         signalled(table, lock, kind);
     }
 }
@@ -407,6 +432,13 @@ pub(crate) fn gives_all(lock: usize) -> usize {
         }
     }
     0
+}
+
+/// Where the calling thread took a lock that it has: the address that the call returned to, and the frames of Python.
+pub(crate) fn place_of(lock: usize) -> Option<(u64, u32)> {
+    let (table, row) = (table()?, table().and_then(own_row)?);
+    let is_it = |held: &&Held| is_current(table, held) && held.lock.load(Ordering::Relaxed) == lock as u64;
+    row.entries().iter().rev().find(is_it).map(|held| (held.at, held.site))
 }
 
 /// The calling thread has made a thread, or seen the end of one.

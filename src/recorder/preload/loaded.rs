@@ -110,13 +110,13 @@ pub(crate) fn told(table: &Table, at: u64) {
     }
 }
 
-/// Show the mapping that has an address.
-pub(crate) fn find(at: u64, show: &mut dyn FnMut(&Mapping<'_>)) {
+/// Show the mapping that has an address; whether the list could be read, which another thread may be reading.
+pub(crate) fn find(at: u64, show: &mut dyn FnMut(&Mapping<'_>)) -> bool {
     read(&mut |mapping| {
         if (mapping.start..mapping.end).contains(&at) {
             show(mapping);
         }
-    });
+    })
 }
 
 /// Have what is wanted written down; whether the kernel's list could be read to its end.

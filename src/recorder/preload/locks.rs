@@ -6,7 +6,8 @@
 
 use crate::arch::{begin_thread, interposed};
 use crate::held::{
-    ALONE, Caller, MUTEX, READING, RWLOCK, SEMAPHORE, SPINLOCK, TRIES, WAITS, gives, made_or_joined, renewed, took,
+    ALONE, Caller, MUTEX, READING, RWLOCK, SEMAPHORE, SPINLOCK, THREAD_END, TRIES, WAITS, end_of, gives,
+    made_or_joined, renewed, took,
 };
 use crate::orders;
 use crate::provoke;
@@ -28,6 +29,8 @@ interposed! {
     pthread_cond_wait => cond_wait;
     pthread_cond_timedwait => cond_timedwait;
     pthread_cond_clockwait => cond_clockwait;
+    pthread_cond_signal => cond_signal;
+    pthread_cond_broadcast => cond_broadcast;
     pthread_rwlock_rdlock => rwlock_rdlock;
     pthread_rwlock_wrlock => rwlock_wrlock;
     pthread_rwlock_tryrdlock => rwlock_tryrdlock;
@@ -160,10 +163,13 @@ extern "C" fn condition_init(a: usize, b: usize, c: usize, d: usize) -> i32 {
 /// Functions that give their second argument back for as long as they wait. The C library takes it again by a way of
 /// its own.
 macro_rules! waiting {
-    ($($name:ident $real:ident;)*) => { $(
+    ($($name:ident $real:ident $waits:ident;)*) => { $(
         extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
             if python::part_of_gil(b) != Part::None {
                 return call(Real::$real, a, b, c, d);
+            }
+            if $waits && orders::has_ends() {
+                orders::waits_for_wake_up(a, b);
             }
             gives(b, MUTEX);
             let result = call(Real::$real, a, b, c, d);
@@ -174,9 +180,28 @@ macro_rules! waiting {
 }
 
 waiting! {
-    cond_wait COND_WAIT;
-    cond_timedwait COND_TIMEDWAIT;
-    cond_clockwait COND_CLOCKWAIT;
+    cond_wait COND_WAIT WAITS;
+    cond_timedwait COND_TIMEDWAIT TRIES;
+    cond_clockwait COND_CLOCKWAIT TRIES;
+}
+
+/// Functions that wake the waiters of their first argument.
+macro_rules! waking {
+    ($($name:ident $real:ident;)*) => { $(
+        extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize) -> i32 {
+            let result = call(Real::$real, a, b, c, d);
+            if orders::has_ends() {
+                orders::wakes(a, at as u64, 0);
+                provoke::woken(at as u64, 0);
+            }
+            result
+        }
+    )* };
+}
+
+waking! {
+    cond_signal COND_SIGNAL;
+    cond_broadcast COND_BROADCAST;
 }
 
 /// The new thread gets a number, and goes on with what the program gave.
@@ -192,9 +217,17 @@ pub(crate) extern "C" fn thread_create(a: usize, b: usize, function: usize, argu
     result
 }
 
-pub(crate) extern "C" fn thread_join(a: usize, b: usize, c: usize, d: usize) -> i32 {
+pub(crate) extern "C" fn thread_join(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+    let end = end_of(a);
+    if orders::has_ends() {
+        provoke::before(end, THREAD_END, ALONE, at);
+    }
     let result = call(Real::THREAD_JOIN, a, b, c, d);
     if result == 0 {
+        if orders::has_ends() {
+            took(end, THREAD_END, ALONE, WAITS, Caller { at, stack });
+            gives(end, THREAD_END);
+        }
         made_or_joined(|row| orders::joined(row, a));
     }
     result

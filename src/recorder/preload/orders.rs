@@ -4,12 +4,14 @@
 //! with the place of each lock. Each is written once for a thread, its holds, and the lock that it takes. A hash finds
 //! repeated ones, so a lock inside of another costs one access to a table. Nothing is judged here.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{self, PRCTL, system_call};
 use crate::file::{self, Record};
-use crate::held::{GIL, PYTHON_LOCK, PYTHON_RLOCK};
+use crate::held::{self, ALONE, Caller, GIL, PYTHON_LOCK, PYTHON_RLOCK, THREAD_END, TRIES};
 use crate::loaded;
+use crate::python;
 use crate::sites;
 use crate::table::{Held, MOST_HELD, Row, SEEN, SEEN_FIRST, STARTING, Table, hash, table};
 
@@ -17,10 +19,28 @@ use crate::table::{Held, MOST_HELD, Row, SEEN, SEEN_FIRST, STARTING, Table, hash
 const DEPENDENCY: u8 = b'D';
 const SITE: u8 = b'P';
 const THREAD: u8 = b'N';
+const PYTHON_THREAD: u8 = b'T';
 const CREATED: u8 = b'C';
 const JOINED: u8 = b'J';
 const PART_ENDED: u8 = b'B';
 const SIGNAL: u8 = b'S';
+const WAIT: u8 = b'W';
+const WAKE_UP: u8 = b'V';
+
+/// The variable by which the ends of threads count as locks: `1`. Then each lock that a thread takes is in an order.
+const ENDS: &[u8] = b"LOCKSCOPE_RECORD_ENDS=1";
+static HAS_ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Read whether ends of threads count.
+pub(crate) fn begin(mut environment: impl Iterator<Item = &'static CStr>) {
+    HAS_ENDS.store(environment.any(|variable| variable.to_bytes() == ENDS), Ordering::Relaxed);
+}
+
+/// Whether ends of threads count.
+#[inline(always)]
+pub(crate) fn has_ends() -> bool {
+    HAS_ENDS.load(Ordering::Relaxed)
+}
 
 /// Words of a lock in a record.
 const LOCK_WORDS: usize = 4;
@@ -143,6 +163,86 @@ fn thread_told(table: &Table, row: &Row) {
     file::write(table, THREAD, &[ids, name.len() as u64], &name);
 }
 
+/// The calling thread is about to wait to be woken through a condition variable, by a lock that it has.
+pub(crate) fn waits_for_wake_up(condition: usize, mutex: usize) {
+    if let Some((at, site)) = held::place_of(mutex) {
+        event(WAIT, condition, at, site);
+    }
+}
+
+/// The same by a lock of Python which the thread already has: another thread gives it, to wake this one. The lock that
+/// guards the condition was given back just now.
+pub(crate) fn waits_for_own(lock: usize) {
+    // SAFETY: the storage of this thread.
+    let (site, before) = unsafe { ((*arch::thread()).given_site as u32, (*arch::thread()).given_before as u32) };
+    if site != 0 && held::place_of(lock).is_some() {
+        event(WAIT, lock, 0, site);
+        // An earlier step under that lock may come too late, such as `clear` of an Event.
+        if before != 0 && before != site {
+            event(WAIT, lock, 0, before);
+        }
+    }
+}
+
+/// The calling thread wakes the waiters of a condition.
+pub(crate) fn wakes(condition: usize, at: u64, site: u32) {
+    event(WAKE_UP, condition, at, site);
+}
+
+/// It gives a lock of Python that another one has, to wake that, with the lock of the condition.
+pub(crate) fn wakes_python(row: &Row, lock: u64) {
+    let is_lock =
+        |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && matches!(held.kind, PYTHON_LOCK | PYTHON_RLOCK);
+    if let Some(guard) = row.entries().iter().rev().find(is_lock) {
+        event(WAKE_UP, lock as usize, 0, guard.site);
+    }
+}
+
+/// Write once for a thread and a place how it waits to be woken, or wakes.
+#[cold]
+#[inline(never)]
+fn event(tag: u8, resource: usize, at: u64, site: u32) {
+    let Some(table) = table().filter(|_| file::is_wanted()) else { return };
+    held::made_or_joined(|row| {
+        let own = u64::from(row.number.load(Ordering::Relaxed)) | u64::from(row.segment.load(Ordering::Relaxed)) << 32;
+        let key = hash(hash(own ^ u64::from(tag) << 56) ^ hash(at ^ u64::from(site) << 40) ^ resource as u64) | 1;
+        if is_seen(table, key) {
+            return;
+        }
+        thread_told(table, row);
+        place_told(table, at, site);
+        if file::write(table, tag, &[own, resource as u64, at, u64::from(site)], &[]) {
+            see(table, key);
+        }
+    });
+}
+
+/// Write the name in Python of the calling thread, which a method of a lock has been called by; once it is in the file.
+#[inline(always)]
+pub(crate) fn python_name_told() {
+    // SAFETY: the storage of this thread; a row lives as long as the process.
+    let Some(row) = (unsafe { (*arch::thread()).row.as_ref() }) else { return };
+    if file::is_there() && row.python_told.load(Ordering::Relaxed) != file::number() {
+        write_python_name(row);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn write_python_name(row: &Row) {
+    /// A thread is among those of `threading` soon after it has begun, or never.
+    const MOST_ASKED: u32 = 16;
+    let (Some(table), number) = (table(), file::number()) else { return };
+    let id = u64::from(row.number.load(Ordering::Relaxed));
+    let is_told = python::thread_name(&mut |name| {
+        file::write(table, PYTHON_THREAD, &[id, name.len() as u64], name);
+    });
+    if is_told || row.python_asked.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_ASKED {
+        row.python_told.store(number, Ordering::Relaxed);
+        row.python_asked.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The text of a place in Python, or the file that an address is of.
 fn place_told(table: &Table, at: u64, site: u32) {
     if at != 0 {
@@ -218,6 +318,11 @@ pub(crate) extern "C" fn started(start: &Start) -> Routine {
             known.store(thread, Ordering::Relaxed);
             of.store(u64::from(number), Ordering::Release);
         }
+    }
+    if has_ends() {
+        let end = held::end_of(arch::thread_pointer());
+        held::renewed(end);
+        held::took(end, THREAD_END, ALONE, TRIES, Caller { at: 0, stack: 0 });
     }
     routine
 }

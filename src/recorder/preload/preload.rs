@@ -4,8 +4,9 @@
 //! In: calls of the command for locks of the C library, which come here first and go on to the C library. Out: the
 //! table of [`table`], in private memory of the process, which lockscope reads from outside, from a core or from a
 //! snapshot (`src/recorder/mod.rs`); and the file of [`mod@file`], which lockscope reads when the command has ended. No
-//! analysis happens here: it never allocates, waits, unwinds, starts a thread or changes `errno`. With targets
-//! ([`provoke`]) it also holds threads back before locks, for a limited time, and counts.
+//! analysis happens here: it never allocates, waits, unwinds, starts a thread or changes `errno`. Only the name of a
+//! thread of Python is asked of the interpreter, once, in a method that may allocate itself. With targets ([`provoke`])
+//! it also holds threads back before locks, for a limited time, and counts.
 //!
 //! It is no part of the crate. `scripts/build.rs` compiles it by itself, with `core` alone, and the program carries
 //! what came out. It needs no C library to link: every function that it calls is looked up in the process

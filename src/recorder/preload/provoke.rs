@@ -9,8 +9,8 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{self, CLOSE, MMAP, OPENAT, READ, system_call};
-use crate::held::{self, GIL, PYTHON_LOCK, PYTHON_RLOCK, is_current};
-use crate::loaded;
+use crate::held::{self, GIL, PYTHON_LOCK, PYTHON_RLOCK, THREAD_END, is_current};
+use crate::loaded::{self, Mapping};
 use crate::python::{self, Part};
 use crate::sites;
 use crate::stand::{self, Wanted};
@@ -28,6 +28,9 @@ const NATIVE: u32 = 1;
 const PYTHON: u32 = 2;
 const INTERPRETER: u32 = 3;
 const ANYWHERE: u32 = 4;
+const THREAD: u32 = 5;
+/// No lock is needed: a thread is held that is going to wait to be woken, or one comes that wakes it.
+const NOTHING: u32 = 6;
 
 /// The beginning of the file. Times are in nanoseconds.
 #[repr(C)]
@@ -66,7 +69,8 @@ pub(crate) struct Place {
 pub(crate) struct Member {
     first: u32,
     second: u32,
-    unused: u64,
+    /// The number, and one more, of the member that is held until this one has passed; or 0.
+    lets_go: u64,
     /// How often the second place was passed with the first lock held, and without.
     passed: AtomicU64,
     alone: AtomicU64,
@@ -135,6 +139,10 @@ fn file() -> Option<&'static File> {
 }
 
 impl File {
+    fn needs_nothing(&self, member: &Member) -> bool {
+        self.places.get(member.first as usize).is_some_and(|place| place.kind == NOTHING)
+    }
+
     fn places(&self) -> impl Iterator<Item = (u128, &Place)> {
         self.places.iter().take(self.head.place_count as usize).enumerate().map(|(place, one)| (1 << place, one))
     }
@@ -194,8 +202,18 @@ fn candidate(wanted: &Wanted, at: u64, site: u32) {
     let here = places_of(file, table, wanted.kind, at, site);
     let mut chosen = None;
     for member in file.members().filter(|member| here >> member.second & 1 == 1) {
-        let is_first = |one: &Held| places_of(file, table, one.kind, one.at, one.site) >> member.first & 1 == 1;
-        if !held.iter().any(|one| is_held(one) && is_first(one)) {
+        if member.lets_go != 0 {
+            continue;
+        }
+        let has = |place: u32| {
+            let is_there = |one: &Held| places_of(file, table, one.kind, one.at, one.site) >> place & 1 == 1;
+            held.iter().any(|one| is_held(one) && is_there(one))
+        };
+        // A method may take further locks under the one of the condition.
+        if file.needs_nothing(member) && has(member.second) {
+            continue;
+        }
+        if !file.needs_nothing(member) && !has(member.first) {
             member.alone.fetch_add(1, Ordering::Relaxed);
             continue;
         }
@@ -216,6 +234,35 @@ fn candidate(wanted: &Wanted, at: u64, site: u32) {
     }
 }
 
+/// The calling thread has woken others at a place, or given back what it took there: who is held until then goes on.
+pub(crate) fn woken(at: u64, site: u32) {
+    let (Some(file), Some(table)) = (file().filter(|_| is_armed()), table()) else { return };
+    if at != 0 && !is_place(at) || site != 0 && !is_site(table, site) {
+        return;
+    }
+    let here = places_of(file, table, if site == 0 { held::MUTEX } else { PYTHON_LOCK }, at, site);
+    for member in file.members().filter(|member| member.lets_go != 0 && here >> member.second & 1 == 1) {
+        member.passed.fetch_add(1, Ordering::Relaxed);
+        if let Some(waiter) = file.members.get(member.lets_go as usize - 1)
+            && stand::let_go(waiter)
+        {
+            member.met.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The calling thread has given a lock of Python back.
+#[inline(always)]
+pub(crate) fn given() {
+    if is_armed() {
+        // SAFETY: the storage of this thread.
+        let site = core::mem::take(unsafe { &mut (*arch::thread()).given_site });
+        if site != 0 {
+            woken(0, site as u32);
+        }
+    }
+}
+
 /// Which places of the file a taking is at.
 fn places_of(file: &File, table: &Table, kind: u8, at: u64, site: u32) -> u128 {
     let native = if at != 0 && kind != GIL { native_places(at) } else { 0 };
@@ -224,7 +271,8 @@ fn places_of(file: &File, table: &Table, kind: u8, at: u64, site: u32) -> u128 {
         PYTHON => !text.is_empty() && place.is_in(text),
         INTERPRETER => kind == GIL,
         // Threads of Python hold locks of the interpreter and the GIL most of the time.
-        ANYWHERE => !matches!(kind, GIL | PYTHON_LOCK | PYTHON_RLOCK),
+        ANYWHERE => !matches!(kind, GIL | PYTHON_LOCK | PYTHON_RLOCK | THREAD_END),
+        THREAD => kind == THREAD_END,
         _ => false,
     };
     file.places().filter(|(_, place)| fits(place)).fold(native, |mask, (bit, _)| mask | bit)
@@ -260,19 +308,27 @@ fn mapped(at: u64) -> Option<&'static [AtomicU64; 5]> {
     used.iter().find(|[start, end, ..]| (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&at))
 }
 
+/// Keep where code is mapped. One thread at a time reads the list.
+fn know(file: &File, mapping: &Mapping<'_>) {
+    let count = CODE_COUNT.load(Ordering::Relaxed);
+    let Some(entry) = CODE.get(count) else { return };
+    let of_it = |place: &Place| place.kind == NATIVE && is_text(&place.file, last_part(mapping.path));
+    let places = file.places().filter(|(_, one)| of_it(one)).fold(0, |mask, (bit, _)| mask | bit);
+    let words = [mapping.start, mapping.end, mapping.offset, places as u64, (places >> 64) as u64];
+    entry.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+    CODE_COUNT.store(count + 1, Ordering::Release);
+}
+
 /// Which places are at an address.
 fn native_places(at: u64) -> u128 {
     let Some(file) = file() else { return 0 };
-    if mapped(at).is_none() {
-        loaded::find(at, &mut |mapping| {
-            let count = CODE_COUNT.load(Ordering::Relaxed);
-            let Some(entry) = CODE.get(count) else { return };
-            let of_it = |place: &Place| place.kind == NATIVE && is_text(&place.file, last_part(mapping.path));
-            let places = file.places().filter(|(_, one)| of_it(one)).fold(0, |mask, (bit, _)| mask | bit);
-            let words = [mapping.start, mapping.end, mapping.offset, places as u64, (places >> 64) as u64];
-            entry.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
-            CODE_COUNT.store(count + 1, Ordering::Release);
-        });
+    // A thread that is passed over while another one reads the list would not be held at all.
+    const MOST_ASKED: u32 = 1000;
+    for _ in 0..MOST_ASKED {
+        if mapped(at).is_some() || loaded::find(at, &mut |mapping| know(file, mapping)) {
+            break;
+        }
+        system_call(arch::SCHED_YIELD, [0; 6]);
     }
     let Some([start, _, offset, low, high]) = mapped(at) else { return 0 };
     let places = u128::from(low.load(Ordering::Relaxed)) | u128::from(high.load(Ordering::Relaxed)) << 64;
@@ -302,12 +358,16 @@ fn is_site(table: &Table, site: u32) -> bool {
 }
 
 impl Place {
-    /// Whether the innermost frame that is the program's own is this place, and so is the one that called it.
+    /// Whether the innermost frame that is the program's own, or the innermost one, is this place, and so is the one that
+    /// called it.
     fn is_in(&self, text: &[u8]) -> bool {
-        let mut frames = text.split(|byte| *byte == b'\n').filter(|frame| !frame.is_empty()).skip_while(|frame| {
+        let all = || text.split(|byte| *byte == b'\n').filter(|frame| !frame.is_empty());
+        let is_locks_own = |frame: &&[u8]| {
             let file = frame.split(|byte| *byte == 0x1f).next().unwrap_or_default();
             file.ends_with(b"/threading.py") || file.starts_with(b"<frozen ")
-        });
+        };
+        let own = all().position(|frame| !is_locks_own(&frame)).unwrap_or(0);
+        let mut frames = all().skip(own);
         let is_it = |frame: &[u8], file: &[u8], line: u64, function: &[u8]| {
             let mut parts = frame.split(|byte| *byte == 0x1f);
             let (Some(its_file), Some(its_line), Some(its_function)) = (parts.next(), parts.next(), parts.next())

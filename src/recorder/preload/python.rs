@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch;
 use crate::held::{self, ALONE, Caller, GIL, PYTHON_LOCK, PYTHON_RLOCK, TRIES, WAITS, gives, renewed, took, took_at};
+use crate::orders;
 use crate::provoke;
 use crate::sites;
 use crate::symbols::any;
@@ -177,6 +178,23 @@ static AS_DOUBLE: AtomicUsize = AtomicUsize::new(0);
 static COMPARE: AtomicUsize = AtomicUsize::new(0);
 static GET_ITEM: AtomicUsize = AtomicUsize::new(0);
 static HAS_HASHED_TUPLES: AtomicUsize = AtomicUsize::new(0);
+/// What looks up the name of a thread: `PyObject *PyImport_GetModuleDict(void)`, `PyObject *PyDict_GetItem(PyObject *, PyObject
+/// *)`, `PyObject *PyLong_FromUnsignedLong(unsigned long)`, `PyObject *PyObject_GenericGetAttr(PyObject *, PyObject *)`,
+/// `void PyErr_Clear(void)`, `PyObject *PyUnicode_FromString(const char *)`, `void Py_DecRef(PyObject *)`; and the class
+/// `str`.
+static LOOKS_UP: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+const LOOKS_UP_BY: [&CStr; 8] = [
+    c"PyImport_GetModuleDict",
+    c"PyDict_GetItem",
+    c"PyLong_FromUnsignedLong",
+    c"PyObject_GenericGetAttr",
+    c"PyErr_Clear",
+    c"PyUnicode_FromString",
+    c"Py_DecRef",
+    c"PyUnicode_Type",
+];
+/// Bytes of a thread's name.
+const LONGEST_THREAD: usize = 64;
 static TYPE_FUNCTIONS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 const TYPES: [(&CStr, extern "C" fn(usize)); 2] = [(c"LockType", dealloc::<0>), (c"RLock", dealloc::<1>)];
@@ -222,11 +240,60 @@ extern "C" fn takes<const PLACE: usize, const KIND: u8>(lock: usize, b: usize, c
         }
         _ => 0,
     };
+    if KIND == PYTHON_LOCK && orders::has_ends() && is_plain(PLACE, b, c, d) {
+        orders::waits_for_own(lock);
+    }
     let result = within(PLACE, [lock, b, c, d]);
     if result == TRUE.load(Ordering::Relaxed) {
         took_at(lock, KIND, ALONE, waits(PLACE, b, c, d), Caller { at: 0, stack: 0 }, site);
+        orders::python_name_told();
     }
     result
+}
+
+/// Show the name that the calling thread has in the module `threading`; whether there is one. The caller is a method that
+/// has succeeded, with the GIL. No Python code runs for it: attributes are looked up as `object` does.
+pub(crate) fn thread_name(show: &mut dyn FnMut(&[u8])) -> bool {
+    let functions = LOOKS_UP.each_ref().map(|one| one.load(Ordering::Relaxed));
+    if functions.contains(&0) {
+        return false;
+    }
+    let [modules, get, key, attribute, clear, text, release, kind] = functions;
+    // SAFETY: the functions of `LOOKS_UP`, with the GIL and no exception set. The module of a name and the thread are
+    // borrowed. A `str` lives as long as its reference.
+    unsafe {
+        let get = core::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(get);
+        let attribute = core::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(attribute);
+        let text = core::mem::transmute::<usize, extern "C" fn(*const c_char) -> usize>(text);
+        let release = core::mem::transmute::<usize, extern "C" fn(usize)>(release);
+        let all = core::mem::transmute::<usize, extern "C" fn() -> usize>(modules)();
+        let Some(module) = value_of(all, c"threading") else { return false };
+        let named = |object: usize, name: &CStr| {
+            let name = text(name.as_ptr());
+            let found = if name == 0 { 0 } else { attribute(object, name) };
+            release(name);
+            found
+        };
+        let (mut is_told, threads) = (false, named(module, c"_active"));
+        let number = core::mem::transmute::<usize, extern "C" fn(usize) -> usize>(key)(arch::thread_pointer());
+        if threads != 0 && number != 0 {
+            let thread = get(threads, number);
+            let name = if thread == 0 { 0 } else { named(thread, c"_name") };
+            // `PyObject.ob_type`: the text may be of a class of the program's.
+            if name != 0
+                && *((name + 8) as *const usize) == kind
+                && let Some(letters) = sites::letters(name)
+            {
+                show(letters.get(..letters.len().min(LONGEST_THREAD)).unwrap_or_default());
+                is_told = true;
+            }
+            release(name);
+        }
+        release(number);
+        release(threads);
+        core::mem::transmute::<usize, extern "C" fn()>(clear)();
+        is_told
+    }
 }
 
 /// Whether a call that was not made yet waits without end, as far as its arguments say so without being converted: none,
@@ -350,7 +417,9 @@ unsafe fn is_minus_one(number: usize) -> bool {
 
 extern "C" fn gives_back<const PLACE: usize, const KIND: u8>(lock: usize, b: usize, c: usize, d: usize) -> usize {
     gives(lock, KIND);
-    within(PLACE, [lock, b, c, d])
+    let result = within(PLACE, [lock, b, c, d]);
+    provoke::given();
+    result
 }
 
 /// `_at_fork_reinit`: nobody has it any more.
@@ -400,6 +469,7 @@ extern "C" fn replace(_: usize) -> c_int {
     AS_DOUBLE.store(any(c"PyFloat_AsDouble"), Ordering::Relaxed);
     COMPARE.store(any(c"PyUnicode_CompareWithASCIIString"), Ordering::Relaxed);
     GET_ITEM.store(any(c"PyDict_GetItemString"), Ordering::Relaxed);
+    LOOKS_UP.iter().zip(LOOKS_UP_BY).for_each(|(one, name)| one.store(any(name), Ordering::Relaxed));
     HAS_HASHED_TUPLES.store(usize::from(sites::minor() >= 14), Ordering::Relaxed);
     // SAFETY: PyImport_ImportModule(const char *), PyObject_GetAttrString(PyObject *, const char *), PyErr_Clear(void),
     // called with the GIL. Their references are kept: types of the interpreter's own live as long as it does. The code

@@ -56,6 +56,8 @@ functions! {
     SEM_DESTROY c"sem_destroy",
     THREAD_CREATE c"pthread_create",
     THREAD_JOIN c"pthread_join",
+    COND_SIGNAL c"pthread_cond_signal",
+    COND_BROADCAST c"pthread_cond_broadcast",
     EXECVE c"execve",
     EXECV c"execv",
     EXECVP c"execvp",

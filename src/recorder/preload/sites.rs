@@ -4,7 +4,7 @@
 //! pointer to code is not kept: that of a module is freed while its lock is held. The layouts are those of builds with
 //! a GIL.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::file;
@@ -28,14 +28,17 @@ struct Layout {
     /// `PyThreadState.cframe` (up to 3.12), and where the current frame is in that, or in the thread state.
     cframe: usize,
     current: usize,
-    /// `_PyInterpreterFrame`: the code, the frame before, the instruction.
+    /// `_PyInterpreterFrame`, or `PyFrameObject` up to 3.10: the code, the frame before, the instruction.
     code: usize,
     previous: usize,
     instruction: usize,
-    /// `PyCodeObject`: its instructions, file name and qualified name, and the table of lines.
+    /// Up to 3.10 the instruction is a number, in units of this many bytes; from 3.11 on it is a pointer, and this is 0.
+    unit: usize,
+    /// `PyCodeObject`: its instructions, file name and qualified name (up to 3.10 the name), and the table of lines.
     instructions: usize,
     file: usize,
     name: usize,
+    lines: usize,
     /// Where the letters of an ASCII string begin.
     letters: usize,
 }
@@ -43,11 +46,11 @@ struct Layout {
 /// Makes much of small differences.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// `co_linetable` [DWARF of 3.11 to 3.14].
-const LINES: usize = 136;
-
-/// By minor version [DWARF of 3.11.7, 3.12.1, 3.13.0, 3.14.10].
-const LAYOUTS: [(u32, Layout); 4] = [
+/// By minor version [headers of 3.8.18, 3.9.18, 3.10.13; DWARF of 3.11.7, 3.12.1, 3.13.0, 3.14.10].
+const LAYOUTS: [(u32, Layout); 7] = [
+    (8, with_objects(104, 1)),
+    (9, with_objects(104, 1)),
+    (10, with_objects(96, 2)),
     (11, layout([56, 8, 32, 48, 56, 184, 48])),
     (12, layout([56, 0, 0, 8, 56, 192, 40])),
     (13, layout([0, 72, 0, 8, 56, 200, 40])),
@@ -56,7 +59,15 @@ const LAYOUTS: [(u32, Layout); 4] = [
 
 const fn layout(row: [usize; 7]) -> Layout {
     let [cframe, current, code, previous, instruction, instructions, letters] = row;
-    Layout { cframe, current, code, previous, instruction, instructions, file: 112, name: 128, letters }
+    let (unit, file, name, lines) = (0, 112, 128, 136);
+    Layout { cframe, current, code, previous, instruction, unit, instructions, file, name, lines, letters }
+}
+
+/// Each frame is an object, up to 3.10.
+const fn with_objects(instruction: usize, unit: usize) -> Layout {
+    let (cframe, current, code, previous, instructions) = (0, 24, 32, 24, 0);
+    let (file, name, lines, letters) = (104, 112, 120, 48);
+    Layout { cframe, current, code, previous, instruction, unit, instructions, file, name, lines, letters }
 }
 
 static VERSION: AtomicU32 = AtomicU32::new(0);
@@ -71,7 +82,7 @@ static USED: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn begin() {
     let version = any(c"Py_Version") as *const usize;
     // SAFETY: const unsigned long Py_Version, from 3.11 on.
-    let version = if version.is_null() { 0 } else { unsafe { *version as u32 } };
+    let version = if version.is_null() { older() } else { unsafe { *version as u32 } };
     let current = match any(c"PyThreadState_GetUnchecked") {
         0 => any(c"_PyThreadState_UncheckedGet"),
         public => public,
@@ -80,6 +91,19 @@ pub(crate) fn begin() {
     THREAD_STATE.store(any(c"PyGILState_GetThisThreadState"), Ordering::Relaxed);
     LINE_OF.store(any(c"PyCode_Addr2Line"), Ordering::Relaxed);
     VERSION.store(if version >> 24 == 3 { version >> 16 & 0xff } else { 0 }, Ordering::Relaxed);
+}
+
+/// The version of one without `Py_Version`, as that would have it: it is a text that begins with `3.10.`.
+fn older() -> u32 {
+    let function = any(c"Py_GetVersion");
+    if function == 0 {
+        return 0;
+    }
+    // SAFETY: const char *Py_GetVersion(void), whose text stays, and which may be called at any time.
+    let text = unsafe { CStr::from_ptr(core::mem::transmute::<usize, extern "C" fn() -> *const c_char>(function)()) };
+    let Some(minor) = text.to_bytes().strip_prefix(b"3.") else { return 0 };
+    let digits = minor.iter().take_while(|digit| digit.is_ascii_digit()).take(2);
+    3 << 24 | digits.fold(0, |all, digit| all * 10 + u32::from(digit - b'0')) << 16
 }
 
 /// An interpreter as tests make it up.
@@ -138,9 +162,10 @@ pub(crate) fn here(table: &Table) -> u32 {
         }
         let innermost = word(from + layout.current);
         let mut key = 0u64;
-        let count = walk(innermost, layout, |_, code, instruction| {
+        let count = walk(innermost, layout, |_, code, offset| {
             // Another code may come to lie at the same address; it has another table of lines.
-            key = (key.rotate_left(23) ^ instruction as u64).wrapping_mul(FACTOR) ^ word(code + LINES) as u64;
+            let instruction = code.wrapping_add(offset) as u64;
+            key = (key.rotate_left(23) ^ instruction).wrapping_mul(FACTOR) ^ word(code + layout.lines) as u64;
         });
         let key = (key ^ key >> 32).wrapping_mul(FACTOR) | 1;
         match count {
@@ -161,7 +186,8 @@ pub(crate) fn text(table: &Table, site: u32) -> &[u8] {
     unsafe { core::slice::from_raw_parts(text, site.length.load(Ordering::Relaxed) as usize) }
 }
 
-/// Show the innermost frames that have a line: which of them, the code, and the instruction; how many there are.
+/// Show the innermost frames that have a line: which of them, the code, and the offset of the instruction; how many
+/// there are.
 ///
 /// # Safety
 ///
@@ -177,10 +203,14 @@ unsafe fn walk(innermost: usize, layout: &Layout, mut show: impl FnMut(usize, us
         unsafe {
             // The lowest bits are a tag from 3.14 on.
             let code = word(frame + layout.code) & !3;
-            let instruction = word(frame + layout.instruction);
+            let offset = match layout.unit {
+                0 => word(frame + layout.instruction).wrapping_sub(code.wrapping_add(layout.instructions)),
+                // Negative before the first instruction.
+                unit => (*((frame + layout.instruction) as *const i32) as usize).wrapping_mul(unit),
+            };
             frame = word(frame + layout.previous);
-            if code != 0 && instruction.wrapping_sub(code.wrapping_add(layout.instructions)) <= 1 << 24 {
-                show(count, code, instruction);
+            if code != 0 && offset <= 1 << 24 {
+                show(count, code, offset);
                 count += 1;
             }
         }
@@ -227,9 +257,9 @@ unsafe fn write(table: &Table, site: &Site, innermost: usize, layout: &Layout, l
     let mut frames = [[0usize; 2]; FRAMES];
     // SAFETY: the caller's.
     let count = unsafe {
-        walk(innermost, layout, |position, code, instruction| {
+        walk(innermost, layout, |position, code, offset| {
             if let Some(slot) = frames.get_mut(position) {
-                *slot = [code, instruction.wrapping_sub(code.wrapping_add(layout.instructions))];
+                *slot = [code, offset];
             }
         })
     };
@@ -268,6 +298,18 @@ unsafe fn write(table: &Table, site: &Site, innermost: usize, layout: &Layout, l
         site.length.store(out.used as u32, Ordering::Relaxed);
         site.text.store(text as u64, Ordering::Release);
     }
+}
+
+/// The letters of a `str`, if they are ASCII.
+///
+/// # Safety
+///
+/// A `str` that lives, of the interpreter that has [begun](begin).
+pub(crate) unsafe fn letters<'s>(string: usize) -> Option<&'s [u8]> {
+    let version = VERSION.load(Ordering::Relaxed);
+    let (_, layout) = LAYOUTS.iter().find(|(minor, _)| *minor == version)?;
+    // SAFETY: the caller's.
+    unsafe { ascii(string, layout) }
 }
 
 /// The letters of a string, if they are ASCII and follow it.

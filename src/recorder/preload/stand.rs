@@ -233,6 +233,19 @@ fn close(ring: u64, own: usize) {
     }
 }
 
+/// Those go on that stand for a member; whether there are any.
+pub(crate) fn let_go(member: &Member) -> bool {
+    let mut any = false;
+    for slot in used().filter(|slot| core::ptr::eq(slot.member.load(Ordering::Relaxed), member)) {
+        if slot.state.compare_exchange(STANDS, GOES, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            member.met.fetch_add(1, Ordering::Relaxed);
+            wake(slot);
+            any = true;
+        }
+    }
+    any
+}
+
 /// All that stand go on: the process ends, forks, or becomes another program.
 pub(crate) extern "C" fn let_all_go() {
     for slot in used() {

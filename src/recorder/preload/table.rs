@@ -80,6 +80,9 @@ pub(crate) struct Row {
     /// How often it has made or joined a thread, and the number of the file that has its name.
     pub(crate) segment: AtomicU32,
     pub(crate) told: AtomicU32,
+    /// The number of the file that has its name in Python, and how often that was looked for.
+    pub(crate) python_told: AtomicU32,
+    pub(crate) python_asked: AtomicU32,
     pub(crate) held: [Held; MOST_HELD],
 }
 

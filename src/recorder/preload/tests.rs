@@ -204,7 +204,7 @@ fn threads_that_are_made_and_joined_are_written_down() {
         let at = (&raw mut thread) as usize;
         assert_eq!(locks::thread_create(at, 0, runs as *const () as usize, argument), 0);
         let mut result = 0usize;
-        assert_eq!(locks::thread_join(thread, (&raw mut result) as usize, 0, 0), 0);
+        assert_eq!(locks::thread_join(thread, (&raw mut result) as usize, 0, 0, 0, 0), 0);
         assert_eq!((result, row().segment.load(Ordering::Relaxed)), (argument, 2));
         let maker = u64::from(row().number.load(Ordering::Relaxed));
         let made = with(b'C').into_iter().find(|words| words[0] == maker).expect("a record")[1];
