@@ -210,6 +210,7 @@ impl Recording {
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
         variables.push((library::FOLDER, folder.clone().into_os_string()));
+        variables.extend(library::filters().map(|count| (library::FILTERS, count)));
         Ok(Some(Recording { folder, suppressions, _temporary: temporary }))
     }
 }
