@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# What --max-pause has to give each thread, which is what it is by default.
+# A limit has to give each thread this much, as the default does.
 MILLISECONDS_A_THREAD = 0.1
 TARGET = r"""
 #include <pthread.h>
