@@ -99,9 +99,12 @@ pub(crate) struct SharedTables {
     /// By a module's file and its debug file.
     symbols: RefCell<HashMap<[Option<FileKey>; 2], Rc<Table>>>,
     lines: RefCell<HashMap<FileKey, Option<Rc<Lines>>>>,
-    /// Address and size in the file of what it exports, by name.
-    exported: RefCell<HashMap<FileKey, HashMap<String, Option<(u64, u64)>>>>,
+    /// By file.
+    exported: RefCell<HashMap<FileKey, Exported>>,
 }
+
+/// Address and size of exported symbols by name; none for a name that the file does not export.
+type Exported = HashMap<String, Option<(u64, u64)>>;
 
 /// Bytes of a file, which are the same where they lie at the same place.
 #[derive(Debug)]

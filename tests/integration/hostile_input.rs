@@ -490,3 +490,17 @@ fn names_of_a_target_begin_no_line_and_colour_nothing() {
         assert!(!text.contains("<b>") || !name.ends_with("html") && !name.ends_with("xml"), "{name}: {text}");
     }
 }
+
+/// A look whose time is over before it has read any line: the deadlock still has its lines, and a gap names what has none.
+#[test]
+fn threads_that_seem_deadlocked_come_first_when_time_is_short() {
+    let clock = compile("hostile/late_clock.c", "late_clock.so", &["-shared", "-fPIC"]);
+    let target = Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba")).settle(3);
+    let mut look = lockscope();
+    look.args(["attach", &target.pid().to_string()]).env("LD_PRELOAD", clock);
+    let output = look.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("source lines of further code"), "{text}");
+    assert!(text.contains("deadlock: ") && text.contains("pthread_mutex_lock(&"), "{text}");
+}
