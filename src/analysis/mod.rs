@@ -14,6 +14,7 @@ mod code;
 mod confirmation;
 mod incomplete;
 mod lacking;
+mod named_late;
 mod pyspy;
 mod rest;
 mod sources;
@@ -24,6 +25,7 @@ mod working;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,7 @@ use crate::modules::Modules;
 use crate::python::{self, Python};
 use crate::report::{Capture, RegistersRead, Report, Verdict, shorten_sentences};
 use crate::snapshot::{self, KeptLook, Recording, Written};
-use crate::symbols::{Symbols, Tables};
+use crate::symbols::{SharedTables, Symbols, Tables};
 use crate::threads::{self, Thread};
 use crate::unwind;
 use crate::verdict::frames::{self, ThreadFrames};
@@ -277,6 +279,7 @@ fn examine(
     let started = Instant::now();
     let mut recording = recording_of(keep);
     let mut modules: Vec<(Modules, Tables)> = Vec::new();
+    let shared = Rc::default();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut confirmation = Confirmation::default();
     let mut spins = Spins::default();
@@ -304,7 +307,7 @@ fn examine(
         if looks == 1 {
             began = image.taken.as_ref().map(|taken| taken.began.clone());
         }
-        modules = modules_of(&image, modules, subject);
+        modules = modules_of(&image, modules, &shared, subject);
         if let Some(recording) = &mut recording {
             recording.listen(&mut image);
         }
@@ -365,6 +368,10 @@ fn examine(
                     spins.drop_unconfirmed(observations, looks, confirmed);
                 }
             };
+            if named_late::name(&symbols, &mut analysis, &suspected.suspicions) {
+                analysis.observations =
+                    observe(&image, &symbols, &analysis.threads, &analysis.python, None, &analysis.gpu_cores);
+            }
             // Also before: for a thread that was caught at work nobody asks how busy the GPU is.
             settle(&mut analysis.observations);
             let seen_before = &analysis.observations;
@@ -474,9 +481,14 @@ fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: b
 
 /// The modules of each process, with what is parsed of them; those of the sample before serve again where nothing was
 /// mapped or unmapped.
-fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subject) -> Vec<(Modules, Tables)> {
+fn modules_of(
+    image: &Image,
+    before: Vec<(Modules, Tables)>,
+    shared: &Rc<SharedTables>,
+    subject: &dyn Subject,
+) -> Vec<(Modules, Tables)> {
     let with_tables = |modules: Modules| {
-        let tables = Tables::of(&modules);
+        let tables = Tables::sharing(&modules, shared);
         (modules, tables)
     };
     let mut before = before.into_iter();

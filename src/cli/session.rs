@@ -119,7 +119,12 @@ impl Session<'_> {
         variables.extend(provoked.map(|provoked| (targets::VARIABLE, provoked.file.variable())));
         let family = match Family::start(&arguments.command, reporter.directory(), &variables, *before) {
             Ok(family) => family,
-            Err(error) if matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE)) => {
+            Err(error)
+                if matches!(
+                    error.raw_os_error().map(Errno::from_raw),
+                    Some(Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN)
+                ) =>
+            {
                 let _ = before.thread_set_mask();
                 return Ok(Ended::at_once(unwatched(arguments)));
             }
@@ -230,6 +235,7 @@ impl Recording {
         let folder = folder.canonicalize().map_err(failed)?;
         variables.push((library::FOLDER, folder.clone().into_os_string()));
         variables.extend(arguments.provoke.as_ref().map(|_| (library::ENDS, OsString::from("1"))));
+        variables.extend(library::filters().map(|count| (library::FILTERS, count)));
         Ok(Some(Recording { folder, suppressions, _temporary: temporary }))
     }
 }
@@ -543,11 +549,11 @@ pub(super) fn not_started(arguments: &RunArguments, error: &std::io::Error) -> u
     children::failure(error)
 }
 
-/// Run the command with nobody to watch over it, since there are too few descriptors for that.
+/// Run the command with nobody to watch over it, since there are too few descriptors or processes for that.
 pub(super) fn unwatched(arguments: &RunArguments) -> u8 {
     let name = named(arguments);
     output::say(&render::escape(&format!(
-        "lockscope: too few descriptors are left (ulimit -n): {name} runs unwatched"
+        "lockscope: too few descriptors or processes are left (ulimit -n, -u): {name} runs unwatched"
     )));
     not_started(arguments, &children::become_it(&arguments.command))
 }

@@ -1,16 +1,25 @@
-//! How much memory one look may take for what its input announces: a few kilobytes can unpack to terabytes.
+//! How much memory and processor time one look may take for what its input announces: a few kilobytes can unpack to
+//! terabytes.
 //!
 //! In: the sizes of data to unpack, copy or list. Out: whether the data still fits, and a [`Gap`] for each refusal.
 //! There is one budget for a whole sample with all its processes and files, kept by the thread that takes the sample.
-//! The code that copies a live target's memory bounds it itself.
+//! The code that copies a live target's memory bounds it itself. Time bounds source lines, without which every verdict
+//! is the same; the threads of a suspicion get theirs from a part of their own.
 
 use std::cell::RefCell;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
 
 use super::Gap;
 
 /// For everything together, in bytes. With what is counted nowhere (the program itself, the report, stacks of 10,000 threads) the
 /// peak stays under 1 GiB. Measured: 200 threads of torch with 400 libraries take 60 MiB of it.
 const OF_A_LOOK: u64 = 640 << 20;
+/// Processor time of the thread that takes the sample, after which no source line is looked up, and what there is beyond that
+/// for threads of a suspicion. Waiting and other processes of a busy machine do not count.
+const TIME: Duration = Duration::from_secs(10);
+const TIME_OF_MEMBERS: Duration = Duration::from_secs(5);
 /// So many refusals are named.
 const MOST_GAPS: usize = 16;
 
@@ -18,15 +27,56 @@ const MOST_GAPS: usize = 16;
 struct Budget {
     left: u64,
     refused: Vec<Gap>,
+    /// The processor time of the thread when source lines end; none outside of a sample.
+    until: Option<Duration>,
+    /// They have ended once.
+    is_late: bool,
+}
+
+impl Budget {
+    const fn whole(until: Option<Duration>) -> Budget {
+        Budget { left: OF_A_LOOK, refused: Vec::new(), until, is_late: false }
+    }
 }
 
 thread_local! {
-    static BUDGET: RefCell<Budget> = const { RefCell::new(Budget { left: OF_A_LOOK, refused: Vec::new() }) };
+    static BUDGET: RefCell<Budget> = const { RefCell::new(Budget::whole(None)) };
 }
 
 /// Begin a sample: the whole budget is there again.
 pub(crate) fn begin() {
-    BUDGET.with_borrow_mut(|budget| *budget = Budget { left: OF_A_LOOK, refused: Vec::new() });
+    BUDGET.with_borrow_mut(|budget| *budget = Budget::whole(processor_time().map(|now| now + TIME)));
+}
+
+/// What the calling thread has had of processors.
+fn processor_time() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
+}
+
+/// Whether there is time for more source lines. A gap says where there is none.
+pub(crate) fn has_time() -> bool {
+    let is_over = BUDGET.with_borrow(|budget| budget.until).is_some_and(|until| processor_time() > Some(until));
+    if is_over && !BUDGET.with_borrow_mut(|budget| std::mem::replace(&mut budget.is_late, true)) {
+        note(Gap::new(
+            "source lines of further code",
+            format!(
+                "the look had taken {} s of a processor; after that threads that seem deadlocked get theirs, for {} s more",
+                TIME.as_secs(),
+                TIME_OF_MEMBERS.as_secs()
+            ),
+        ));
+    }
+    !is_over
+}
+
+/// Whether source lines were left out for want of time. If so, the threads of a suspicion get a part of their own.
+pub(crate) fn members_come_next() -> bool {
+    BUDGET.with_borrow_mut(|budget| {
+        if budget.is_late {
+            budget.until = processor_time().map(|now| now + TIME_OF_MEMBERS);
+        }
+        budget.is_late
+    })
 }
 
 /// Bytes that are left.
@@ -95,6 +145,16 @@ pub(crate) fn make_room<T>(list: &mut Vec<T>, what: impl FnOnce() -> String) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_its_time_members_come_next() {
+        begin();
+        assert!(has_time() && !members_come_next() && gaps().is_empty());
+        BUDGET.with_borrow_mut(|budget| budget.until = Some(Duration::ZERO));
+        assert!(!has_time() && !has_time() && gaps().len() == 1);
+        assert!(members_come_next() && has_time());
+        begin();
+    }
 
     #[test]
     fn what_does_not_fit_is_a_gap_and_takes_nothing() {

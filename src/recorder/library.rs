@@ -27,6 +27,16 @@ pub(crate) const FOLDER: &str = "LOCKSCOPE_RECORD";
 /// The variable by which the end of a thread counts as a lock that the thread has; its value is `1`.
 pub(crate) const ENDS: &str = "LOCKSCOPE_RECORD_ENDS";
 
+/// The variable with the number of filters of system calls that lockscope runs under: in a process with more the recorder makes
+/// no call that a filter could end it for.
+pub(crate) const FILTERS: &str = "LOCKSCOPE_RECORD_FILTERS";
+
+/// Its value; none where the kernel counts no filters.
+pub(crate) fn filters() -> Option<OsString> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).map(|count| count.trim().into())
+}
+
 /// Why a command cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {

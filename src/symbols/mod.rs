@@ -24,7 +24,8 @@ pub(crate) mod table;
 mod variables;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub(crate) use cache::SymbolCache;
@@ -82,19 +83,96 @@ pub(crate) struct Symbols<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     list: Vec<OfModule>,
+    shared: Rc<SharedTables>,
 }
 
 /// The parsed parts of one module's file.
 #[derive(Debug, Default)]
 struct OfModule {
-    symbols: OnceCell<Table>,
-    lines: OnceCell<Option<Lines>>,
+    symbols: OnceCell<Rc<Table>>,
+    lines: OnceCell<Option<Rc<Lines>>>,
+}
+
+/// The parsed parts of files that several processes map: thousands may map one C library.
+#[derive(Debug, Default)]
+pub(crate) struct SharedTables {
+    /// By a module's file and its debug file.
+    symbols: RefCell<HashMap<[Option<FileKey>; 2], Rc<Table>>>,
+    lines: RefCell<HashMap<FileKey, Option<Rc<Lines>>>>,
+    /// By file.
+    exported: RefCell<HashMap<FileKey, Exported>>,
+}
+
+/// Address and size of exported symbols by name; none for a name that the file does not export.
+type Exported = HashMap<String, Option<(u64, u64)>>;
+
+/// Bytes of a file, which are the same where they lie at the same place.
+#[derive(Debug)]
+struct FileKey(FileBytes);
+
+impl PartialEq for FileKey {
+    fn eq(&self, other: &FileKey) -> bool {
+        self.0.identity() == other.0.identity()
+    }
+}
+
+impl Eq for FileKey {}
+
+impl std::hash::Hash for FileKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.identity().hash(state);
+    }
+}
+
+impl SharedTables {
+    fn table(&self, file: Option<&FileBytes>, debug: Option<&FileBytes>) -> Rc<Table> {
+        let key = [file, debug].map(|bytes| bytes.cloned().map(FileKey));
+        if let Some(known) = self.symbols.borrow().get(&key) {
+            return known.clone();
+        }
+        let made = Rc::new(Table::collect(file, debug));
+        self.symbols.borrow_mut().insert(key, made.clone());
+        made
+    }
+
+    /// A symbol that a module exports, without making a table of its names.
+    fn exported(&self, module: &Module, name: &str) -> Option<Symbol> {
+        let file = module.file.as_ref()?;
+        let mut all = self.exported.borrow_mut();
+        let of_file = all.entry(FileKey(file.clone())).or_default();
+        let found = match of_file.get(name) {
+            Some(known) => *known,
+            None => {
+                let found = table::find_dynamic(file, name);
+                of_file.insert(name.to_owned(), found);
+                found
+            }
+        };
+        let (address, size) = found?;
+        let address = Addr(address.wrapping_add(module.bias));
+        Some(Symbol { name: name.into(), address, size, mangling: Mangling::of(name) })
+    }
+
+    fn lines(&self, file: &FileBytes, load: impl FnOnce() -> Option<Lines>) -> Option<Rc<Lines>> {
+        let key = FileKey(file.clone());
+        if let Some(known) = self.lines.borrow().get(&key) {
+            return known.clone();
+        }
+        let made = load().map(Rc::new);
+        self.lines.borrow_mut().insert(key, made.clone());
+        made
+    }
 }
 
 impl Tables {
     /// Tables of these modules: each is parsed at the first question to it.
     pub(crate) fn of(modules: &Modules) -> Tables {
-        Tables { list: modules.list.iter().map(|_| OfModule::default()).collect() }
+        Tables::sharing(modules, &Rc::default())
+    }
+
+    /// The same, with those of other processes that map the same files.
+    pub(crate) fn sharing(modules: &Modules, shared: &Rc<SharedTables>) -> Tables {
+        Tables { list: modules.list.iter().map(|_| OfModule::default()).collect(), shared: shared.clone() }
     }
 }
 
@@ -160,17 +238,23 @@ impl<'a> Symbols<'a> {
 
     /// Whether a module exports a function or object of exactly this name; what it has for itself alone does not count.
     pub(crate) fn exports(&self, module: usize, name: &str) -> bool {
-        let find = || exported(self.modules.list.get(module)?, name);
+        let find = || self.tables.shared.exported(self.modules.list.get(module)?, name);
         self.once(|cache| cache.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
     }
 
     /// Source positions of `address`, innermost inlined call first; empty without debug information.
     pub(crate) fn source(&self, address: Addr) -> Vec<SourceFrame> {
+        if !self.cache.borrow().sources.contains_key(&address) && !budget::has_time() {
+            return Vec::new();
+        }
         self.once(|cache| &mut cache.sources, address, || self.lines_of(address))
     }
 
     /// Guards and locks among the variables of the functions that `address` is in; empty without debug information.
     pub(crate) fn variables(&self, address: Addr) -> Vec<Variable> {
+        if !self.cache.borrow().variables.contains_key(&address) && !budget::has_time() {
+            return Vec::new();
+        }
         self.once(
             |cache| &mut cache.variables,
             address,
@@ -208,7 +292,7 @@ impl<'a> Symbols<'a> {
     fn search(&self, module: usize, name: &str) -> Option<Symbol> {
         let (module, parsed) = self.numbered(module)?;
         // Most requested names are exported: no table is made for them.
-        let quickly = if parsed.symbols.get().is_none() { exported(module, name) } else { None };
+        let quickly = if parsed.symbols.get().is_none() { self.tables.shared.exported(module, name) } else { None };
         quickly.or_else(|| self.table(module, parsed).find(name).map(|s| in_process(s, module)))
     }
 
@@ -221,11 +305,12 @@ impl<'a> Symbols<'a> {
     fn lines(&self, module: &Module, parsed: &'a OfModule) -> Option<&'a Lines> {
         let lines = parsed.lines.get_or_init(|| {
             log::info!("reading the line tables of {}", module.name);
-            let load = |file: &FileBytes| asked_of(module, || Lines::load(file)).flatten();
+            let load =
+                |file: &FileBytes| self.tables.shared.lines(file, || asked_of(module, || Lines::load(file)).flatten());
             let own = module.file.as_ref().and_then(load);
             own.or_else(|| self.debug_file(module).as_ref().and_then(load))
         });
-        lines.as_ref()
+        lines.as_deref()
     }
 
     fn covering(&self, address: Addr, ask: impl Fn(&Table, u64) -> Option<Symbol>) -> Option<Symbol> {
@@ -236,7 +321,7 @@ impl<'a> Symbols<'a> {
     fn table(&self, module: &Module, parsed: &'a OfModule) -> &'a Table {
         parsed.symbols.get_or_init(|| {
             log::info!("reading the symbols of {}", module.name);
-            Table::collect(module.file.as_ref(), self.debug_file(module).as_ref())
+            self.tables.shared.table(module.file.as_ref(), self.debug_file(module).as_ref())
         })
     }
 
@@ -265,13 +350,6 @@ fn asked_of<T>(module: &Module, ask: impl FnOnce() -> T) -> Option<T> {
         budget::note(Gap::new(format!("source lines of {}", module.name), why));
     }
     answer
-}
-
-/// A symbol that a module exports, without making a table of its names.
-fn exported(module: &Module, name: &str) -> Option<Symbol> {
-    let (address, size) = table::find_dynamic(module.file.as_ref()?, name)?;
-    let address = Addr(address.wrapping_add(module.bias));
-    Some(Symbol { name: name.into(), address, size, mangling: Mangling::of(name) })
 }
 
 fn in_process(symbol: Symbol, module: &Module) -> Symbol {

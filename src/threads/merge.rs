@@ -50,6 +50,13 @@ pub(crate) fn merge(
         .collect()
 }
 
+/// Merge the stack of one thread again, now that there is time for its source lines.
+pub(crate) fn merge_again(symbols: &Symbols<'_>, thread: &mut Thread, python: Option<&Python>) {
+    let states = python.iter().flat_map(|python| &python.threads).filter(|state| state.tid == Some(thread.tid));
+    let entries: Vec<&EvalEntry> = states.flat_map(|state| &state.entries).collect();
+    thread.frames = merge_one(symbols, &thread.native, &entries);
+}
+
 fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
     let of_python: usize = entries.iter().map(|entry| entry.frames.len()).sum();
     let mut merged = Vec::with_capacity(native.frames.len() + of_python);

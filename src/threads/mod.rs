@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::origin::Origin;
 use crate::unwind::{NativeStack, StackEnd};
 pub(crate) use alike::Alike;
-pub(crate) use merge::merge;
+pub(crate) use merge::{merge, merge_again};
 pub(crate) use names::missing as missing_names;
 pub(crate) use roles::{RUST_TESTS, Role, RoleFinder};
 

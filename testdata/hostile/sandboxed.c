@@ -1,5 +1,7 @@
 /* A program that gives itself a filter of system calls without restart_syscall, as sandboxes have: any call that is not named ends it.
- * usage: sandboxed asleep | busy | ends | records */
+ * usage: sandboxed asleep | busy | ends | records | inherits | raw
+ * The last two have a filter that knows what the loader and the C library call, and nothing of what a recorder may: one is set before
+ * the program begins, the other by an instruction of the program's own. */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -43,6 +45,31 @@ static void filter(void) {
     syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
 }
 
+/* All but these: what neither the loader nor the program calls. */
+static void filter_of_few(int is_raw) {
+    int unknown[] = {SYS_gettid, SYS_getpid, SYS_fallocate, SYS_tgkill, SYS_readlinkat, SYS_restart_syscall};
+    enum { COUNT = sizeof unknown / sizeof *unknown };
+    struct sock_filter code[COUNT + 3];
+    struct sock_fprog program = {COUNT + 3, code};
+    long result;
+    code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < COUNT; i++)
+        code[1 + i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unknown[i], COUNT - i, 0);
+    code[COUNT + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    code[COUNT + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (!is_raw) {
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+        return;
+    }
+#ifdef __x86_64__
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_seccomp), "D"(SECCOMP_SET_MODE_FILTER), "S"(0), "d"(&program)
+                     : "rcx", "r11", "memory");
+#else
+    (void)result;
+#endif
+}
+
 static void take(pthread_mutex_t *one, pthread_mutex_t *other) {
     pthread_mutex_lock(one);
     pthread_mutex_lock(other);
@@ -50,14 +77,35 @@ static void take(pthread_mutex_t *one, pthread_mutex_t *other) {
     pthread_mutex_unlock(one);
 }
 
+static void *takes_both(void *unused) {
+    for (int i = 0; i < 20000; i++) {
+        take(&ledger, &journal);
+        take(&journal, &ledger);
+    }
+    return unused;
+}
+
 int main(int count, char **words) {
     const char *how = count > 1 ? words[1] : "asleep";
     char ready[40];
     pthread_t thread;
     struct timespec moment = {1, 0};
-    int length = snprintf(ready, sizeof ready, "READY pids=%d\n", getpid());
-    is_busy = strcmp(how, "asleep");
+    int length;
     alarm(180);
+    if (!strcmp(how, "inherits")) {
+        filter_of_few(0);
+        execl("/proc/self/exe", words[0], "locks", (char *)0);
+        return 1;
+    }
+    if (!strcmp(how, "raw") || !strcmp(how, "locks")) {
+        if (!strcmp(how, "raw")) filter_of_few(1);
+        pthread_create(&thread, 0, takes_both, 0);
+        pthread_join(thread, 0);
+        takes_both(0);
+        return 7;
+    }
+    length = snprintf(ready, sizeof ready, "READY pids=%d\n", getpid());
+    is_busy = strcmp(how, "asleep");
     if (strcmp(how, "records")) {
         for (long i = 0; i < 8; i++) pthread_create(&thread, 0, sleeps, (void *)(i & 1));
         /* What the C library calls for a new thread is not known to the filter. */

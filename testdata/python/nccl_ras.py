@@ -7,6 +7,8 @@ other: the answer speaks of a job with other processes.
 even: all have launched the same.
 silent: it takes the connection and says nothing.
 old: it knows no JSON.
+endless: its answer has no end. drips: its answer comes by single letters. nested: its answer is a list in a list, a million times.
+rude: texts of its answer move the cursor and end lines, and its numbers are larger than any job's.
 job: three ranks, of which rank 1 sleeps and has launched one all-reduce less; this process starts them, each by the words behind FOLDER, and
 answers for them. RAS is asked by a line in FOLDER/asked each time.
 rank: one of these.
@@ -47,6 +49,10 @@ def answer():
     own, count = os.getpid() + (1 << 22 if case == "other" else 0), 7 + (asked if case == "moves" else 0)
     ranks = [rank(0, own, count), rank(1, own + (1 << 22), count if case == "even" else count - 1)]
     job = {"hash": "0xabc7", "size": 2, "ranks": ranks, "missing_ranks": []}
+    if case == "rude":
+        rude = "\033]0;x\007\n::error::pwn"
+        ranks[1] = dict(ranks[1], host=rude, rank=1 << 40, cuda_dev=1 << 60, collective_counts={rude: 1 << 62})
+        job = dict(job, hash=rude, size=1 << 62, missing_ranks=[dict(ranks[1], rank=number) for number in range(20000)])
     return {"nccl_version": "2.28.3", "communicators": [job], "ras": {"collection_time_sec": 0.001, "timeouts_count": 0}}
 
 
@@ -54,6 +60,18 @@ class Ras(socketserver.StreamRequestHandler):
     def handle(self):
         if case == "silent":
             self.rfile.read()
+            return
+        try:
+            if case == "endless":
+                while True:
+                    self.wfile.write(b"[0," * 20000)
+            while case == "drips":
+                self.wfile.write(b"[")
+                time.sleep(0.1)
+            if case == "nested":
+                self.wfile.write(b"SERVER PROTOCOL 2\nOK\n" + b"[" * 1000000)
+                return
+        except OSError:
             return
         form = "text"
         for line in self.rfile:

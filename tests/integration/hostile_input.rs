@@ -445,3 +445,62 @@ fn values_without_end_in_what_is_merged() {
         std::fs::remove_file(file).expect("removed");
     }
 }
+
+/// Hundreds of processes map the same files: what is parsed of these is parsed once.
+#[test]
+fn processes_share_what_is_parsed_of_a_file() {
+    let program = compile("hostile/many.c", "many", &[]);
+    let target = Target::start(Command::new(program).arg("300"));
+    let pid = target.pid();
+    let children = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let waits = |child: &str| {
+        std::fs::read_to_string(format!("/proc/{child}/syscall"))
+            .is_ok_and(|call| call.starts_with("0 ") || call.starts_with("63 "))
+    };
+    crate::harness::wait_until("all of them wait", || {
+        children().split_whitespace().filter(|child| waits(child)).count() == 300
+    });
+    let (output, text) = bounded(&["attach", "--tree", &pid.to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("captured 301 threads") && !text.contains("symbols of a large file"), "{text}");
+    // All of them have their names.
+    assert!(text.contains("300 threads wait for data in pipe") && text.contains("in read"), "{text}");
+}
+
+/// Names that end lines, in all files that a run writes.
+#[test]
+fn names_of_a_target_begin_no_line_and_colour_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let junit = folder.path().join("junit.xml");
+    let program = compile("hostile/names.c", "names", &[]);
+    let mut run = lockscope();
+    run.arg("run").arg("--report-dir").arg(folder.path()).arg("--junit").arg(&junit).arg("--").arg(program);
+    let output = run.env_remove("LOCKSCOPE").env("GITHUB_ACTIONS", "true").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(junit.exists());
+    let files = std::fs::read_dir(folder.path()).expect("readable").map(|entry| entry.expect("an entry").path());
+    let texts: Vec<_> = files.filter(|path| path.extension().is_none_or(|ending| ending != "zst")).collect();
+    assert!(texts.len() >= 5, "{texts:?}");
+    let said = |path: &PathBuf| (path.display().to_string(), std::fs::read_to_string(path).expect("text"));
+    let all = texts.iter().filter(|path| path.is_file()).map(said);
+    for (name, text) in all.chain([("standard error".to_owned(), String::from_utf8_lossy(&output.stderr).into_owned())])
+    {
+        assert!(!text.lines().any(|line| line.starts_with("::error::pwn")), "{name}: {text}");
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{9b}']), "{name}: {text}");
+        assert!(!text.contains("<b>") || !name.ends_with("html") && !name.ends_with("xml"), "{name}: {text}");
+    }
+}
+
+/// A look whose time is over before it has read any line: the deadlock still has its lines, and a gap names what has none.
+#[test]
+fn threads_that_seem_deadlocked_come_first_when_time_is_short() {
+    let clock = compile("hostile/late_clock.c", "late_clock.so", &["-shared", "-fPIC"]);
+    let target = Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba")).settle(3);
+    let mut look = lockscope();
+    look.args(["attach", &target.pid().to_string()]).env("LD_PRELOAD", clock);
+    let output = look.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("source lines of further code"), "{text}");
+    assert!(text.contains("deadlock: ") && text.contains("pthread_mutex_lock(&"), "{text}");
+}

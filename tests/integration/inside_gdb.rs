@@ -46,3 +46,12 @@ fn without_a_process_or_a_report_it_says_what_to_do() {
     let text = gdb(&["-p", &pid], &["set lockscope-program /nonexistent", "lockscope"]);
     assert!(text.contains("set lockscope-program"), "{text}");
 }
+
+#[test]
+fn names_of_the_program_move_no_cursor_of_gdbs() {
+    let target = Target::start(&mut Command::new(compile("hostile/names.c", "names", &[]))).settle(1);
+    let text = gdb(&["-p", &target.pid().to_string()], &["lockscope"]);
+    let said: Vec<&str> = text.lines().skip_while(|line| !line.contains("self-deadlock")).collect();
+    assert!(said.iter().any(|line| line.starts_with("lockscope frame 1: ")), "{text}");
+    assert!(!said.iter().any(|line| line.contains(['\u{1b}', '\u{7}', '\u{202e}'])), "{text}");
+}

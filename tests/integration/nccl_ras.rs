@@ -139,3 +139,21 @@ fn who_gives_no_answer_is_a_gap() {
         }
     }
 }
+
+/// Whoever owns a rank can answer in the place of RAS.
+#[test]
+fn a_hostile_one_costs_seconds_and_says_nothing_raw() {
+    for case in ["endless", "drips", "nested", "rude"] {
+        let (target, _) = rank(case);
+        let began = std::time::Instant::now();
+        let look = attach(&target.pids, &[]);
+        assert!(began.elapsed().as_secs() < 60, "{case}");
+        assert!(matches!(look.code, 0 | 1), "{case}: {}", look.text);
+        if case != "rude" {
+            assert!(look.json["gaps"].to_string().contains("NCCL's RAS"), "{case}: {}", look.text);
+        }
+        assert!(!look.text.contains(['\u{1b}', '\u{7}']), "{case}: {}", look.text);
+        assert!(!look.text.lines().any(|line| line.starts_with("::")), "{case}: {}", look.text);
+        assert!(look.text.len() < 64 << 10, "{case}: {} bytes", look.text.len());
+    }
+}

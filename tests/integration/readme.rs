@@ -147,3 +147,24 @@ fn a_process_can_be_named_and_wrong_words_are_put_right() {
         assert!(status == Some(code) && errors.contains(&meant), "{words:?}: {status:?}: {errors}");
     }
 }
+
+/// scripts/check/kills.py, scripts/measure/max-pause.py and scripts/measure/large-targets.py write the files.
+#[test]
+fn the_page_on_safety_shows_what_was_measured() {
+    let path = root().join("src/manual/safety.md");
+    for name in ["kills", "pauses", "large"] {
+        let measured = read(&root().join("testdata/safety").join(name).with_extension("tsv"));
+        let mut rows = measured.lines().map(|line| format!("| {} |\n", line.replace('\t', " | ")));
+        let head = rows.next().expect("a head");
+        let rule = format!("|{}\n", "---|".repeat(head.matches(" |").count()));
+        let table: String = [rule].into_iter().chain(rows).collect();
+        let page = read(&path);
+        let (before, rest) = page.split_once(&head).unwrap_or_else(|| panic!("the table of {name} is not there"));
+        let (shown, behind) = rest.split_once("\n\n").map_or((rest, ""), |(shown, behind)| (shown, behind));
+        if std::env::var_os("LOCKSCOPE_UPDATE").is_some() {
+            std::fs::write(&path, format!("{before}{head}{table}\n{behind}")).expect("written");
+            continue;
+        }
+        assert_eq!(shown.trim_end(), table.trim_end(), "LOCKSCOPE_UPDATE=1 writes {} anew", path.display());
+    }
+}

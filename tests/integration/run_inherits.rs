@@ -140,6 +140,21 @@ fn few_descriptors_and_an_empty_name_of_a_folder_are_no_reason_to_fail() {
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
 }
 
+#[test]
+fn few_processes_are_no_reason_to_fail() {
+    if !is_root() {
+        return crate::harness::skipped!("a user without other processes needs root");
+    }
+    const USER: &str = "setpriv --reuid=64999 --regid=64999 --clear-groups";
+    if !bash(&format!("exec {USER} {OWN} --version")).status.success() {
+        return crate::harness::skipped!("another user cannot run this lockscope");
+    }
+    for most in 1..4 {
+        let output = bash(&format!("exec {USER} bash -c \"ulimit -u {most}; exec {OWN} run -- sh -c 'exit 6'\""));
+        assert_eq!(output.status.code(), Some(6), "{most}: {}", stderr(&output));
+    }
+}
+
 /// Private memory of a process, in KiB: what counts in its control group whoever else maps the program.
 fn private(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();

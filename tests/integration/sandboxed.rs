@@ -42,6 +42,20 @@ fn a_sandboxed_command_keeps_its_status() {
     }
 }
 
+/// A filter that the program began with, and one that it sets past the C library: both are seen in time.
+#[test]
+fn the_recorder_sees_filters_that_it_was_not_told_of() {
+    for case in ["inherits", "raw"] {
+        let words = [&program().display().to_string(), case];
+        let alone = Command::new(words[0]).arg(case).status().expect("it runs");
+        assert_eq!(alone.code(), Some(7), "{case}");
+        for _ in 0..3 {
+            let output = run(&["--record"], &words);
+            assert_eq!(output.status.code(), Some(7), "{case}: {}", stderr(&output));
+        }
+    }
+}
+
 /// It asks for nothing after the filter is there, neither for the id of a thread nor for room in its file.
 #[test]
 fn the_recorder_calls_nothing_behind_a_filter() {

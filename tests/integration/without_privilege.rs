@@ -8,8 +8,18 @@ use std::process::Command;
 use crate::harness::{is_root, lockscope};
 
 /// Beginnings and parts of names of tests.
-const ATTACKS: [&str; 6] =
-    ["hostile::", "hostile_input::", "run_inherits::", "sandboxed::", "in_the_midst_of_a_stop", "stopped_itself"];
+const ATTACKS: [&str; 10] = [
+    "hostile::",
+    "hostile_input::",
+    "run_inherits::",
+    "sandboxed::",
+    "in_the_midst_of_a_stop",
+    "stopped_itself",
+    "wanted_hangs::",
+    "others_folders::where_no_file_may_grow",
+    "watched_files::a_source_with_a_lease",
+    "nccl_ras::a_hostile_one",
+];
 
 fn again(who: &[&str]) {
     if !is_root() {

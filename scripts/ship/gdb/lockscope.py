@@ -98,7 +98,7 @@ class Lockscope(gdb.Command):
         marked = marked_frames(self.report)
         if not words:
             for number, (tid, _, what) in enumerate(marked, 1):
-                gdb.write(f"lockscope frame {number}: thread {tid} {what}\n")
+                gdb.write(f"lockscope frame {number}: thread {tid} {harmless(what)}\n")
             return
         if len(words) != 1 or not words[0].isdigit() or not 1 <= int(words[0]) <= len(marked):
             raise gdb.GdbError(f"lockscope frame takes a number from 1 to {len(marked)}")
@@ -124,6 +124,11 @@ def marked_frames(report):
                 order = first.index(key) if key in first else len(first)
                 found.append((order, key[1], pc, f"{verb} {labels.get(one['resource'], 'it')}"))
     return [entry[1:] for entry in sorted(found, key=lambda entry: entry[0])]
+
+
+def harmless(text):
+    """Names of the program's own move no cursor and end no line."""
+    return "".join(letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in text)
 
 
 def next_pc(frames):

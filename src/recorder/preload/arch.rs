@@ -71,6 +71,9 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
+/// Where glibc and musl keep a thread's id, from the thread pointer on (src/arch/x86_64/thread_pointer.rs).
+pub(crate) const ID_OFFSETS: [usize; 2] = [0x2d0, 48];
+
 /// `e_machine` of programs for it.
 pub(crate) const MACHINE: u16 = 62;
 

@@ -10,6 +10,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{self, CLOSE, FALLOCATE, MMAP, MUNMAP, OPENAT, PRLIMIT, READ, READLINK, system_call};
+use crate::filters;
 use crate::start;
 use crate::symbols::any;
 use crate::table::Table;
@@ -293,6 +294,7 @@ unsafe fn grown(head: *mut Head, after: usize) -> bool {
     let allocated = unsafe { &(*head).allocated };
     let from = allocated.load(Ordering::Relaxed) as usize;
     let until = after.next_multiple_of(STEP).min(LARGEST);
+    filters::look();
     let file = system_call(OPENAT, [HERE, NAME.bytes().as_ptr() as usize, 2 | CLOSE_ON_EXEC, 0, 0, 0]);
     let mut is_done = from >= after;
     if file >= 0 {
@@ -338,6 +340,7 @@ fn open(table: &Table) -> Option<*mut Head> {
     if !is_wanted() || IS_GROWING.swap(true, Ordering::Acquire) {
         return None;
     }
+    filters::look();
     let made = if MAPPED.load(Ordering::Acquire).is_null() { make(table) } else { None };
     if MAPPED.load(Ordering::Acquire).is_null() {
         MAPPED.store(made.unwrap_or(NONE), Ordering::Release);

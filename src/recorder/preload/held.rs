@@ -90,7 +90,7 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
         return None;
     };
     row.held_count.store(0, Ordering::Relaxed);
-    row.tid.store(system_call(arch::GETTID, [0; 6]) as u32, Ordering::Relaxed);
+    row.tid.store(filters::own_id(), Ordering::Relaxed);
     row.pthread.store(arch::thread_pointer() as u64, Ordering::Relaxed);
     // SAFETY: the storage of this thread.
     let own = unsafe { &mut *arch::thread() };

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use crate::arch::{self, CLOSE, EXIT_GROUP, OPENAT, READ, interposed, raw_call, system_call};
 use crate::file;
+use crate::filters;
 use crate::provoke;
 use crate::stand;
 use crate::table::{Table, table};
@@ -47,6 +48,7 @@ extern "C" fn exit_now(status: c_int) -> ! {
 }
 
 extern "C" fn exits() {
+    filters::look();
     if is_own() {
         provoke::disarm();
     }
@@ -79,6 +81,7 @@ pub(crate) fn forked() {
 /// The process ends, or becomes another program: what it has loaded is written down, where it took locks in orders or
 /// had threads.
 pub(crate) extern "C" fn ends() {
+    filters::look();
     let Some(table) = table().filter(|_| file::is_wanted() && is_own()) else { return };
     stand::let_all_go();
     if (file::is_there() || HAS_THREADS.load(Ordering::Relaxed)) && tell(table, Wanted::All) {

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use crate::arch::{self, PRCTL, system_call};
 use crate::file::{self, Record};
+use crate::filters;
 use crate::held::{self, ALONE, Caller, GIL, PYTHON_LOCK, PYTHON_RLOCK, THREAD_END, TRIES};
 use crate::loaded;
 use crate::python;
@@ -156,6 +157,7 @@ fn thread_told(table: &Table, row: &Row) {
     if row.told.swap(file::number(), Ordering::Relaxed) == file::number() {
         return;
     }
+    filters::look();
     const GET_NAME: usize = 16;
     let mut name = [0u8; 16];
     system_call(PRCTL, [GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]);

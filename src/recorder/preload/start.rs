@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::arch::{self, system_call};
+use crate::arch;
 use crate::exec;
 use crate::file;
 use crate::filters;
@@ -31,9 +31,10 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 static BEGIN: extern "C" fn() = begin;
 
 pub(crate) extern "C" fn begin() {
+    // First: no call but the loader's own is made before.
+    filters::begin();
     real::look_up();
     exec::begin();
-    filters::begin();
     crate::cuda::real_dlsym();
     file::begin();
     provoke::begin(file::environment());
@@ -131,8 +132,9 @@ extern "C" fn forked() {
     file::forked();
     stand::forked();
     let Some(table) = table() else { return };
+    filters::look();
     if filters::is_filtered() {
-        // The child may not ask for its own id: nothing of it is recorded.
+        // The child may not make a file of its own: nothing of it is recorded.
         return table::leave();
     }
     orders::forked(table);
@@ -147,9 +149,10 @@ extern "C" fn forked() {
         }
         held::free(table, place);
     }
-    table.head.process.store(system_call(arch::GETPID, [0; 6]) as u32, Ordering::Relaxed);
+    // The id of the only thread is that of the process.
+    table.head.process.store(filters::own_id(), Ordering::Relaxed);
     // SAFETY: as above.
     if let Some(row) = unsafe { own.as_ref() } {
-        row.tid.store(system_call(arch::GETTID, [0; 6]) as u32, Ordering::Relaxed);
+        row.tid.store(filters::own_id(), Ordering::Relaxed);
     }
 }

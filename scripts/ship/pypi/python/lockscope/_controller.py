@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ._hang_report import LostWorker
+from ._hang_report import LostWorker, plain
 from ._settings import REPORT_DIR_OF_WORKER, Settings
 from ._watcher import header
 
@@ -95,4 +95,4 @@ class Controller:
         why = ", over its time limit" if verdict in ("running", "blocked") else ""
         findings = report["findings"]
         said = str(findings[0]["title"] if findings else report["summary"]).split(". ")[0]
-        return f"{what} by lockscope{why}: {verdict}: {said}"
+        return plain(f"{what} by lockscope{why}: {verdict}: {said}")

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 SECTION = "lockscope"
 
 
+def plain(text: str) -> str:
+    """A line of a report's JSON for a terminal: names of the program's own move no cursor and end no line."""
+    return "".join(letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in text)
+
+
 class LostWorker(TerminalRepr):
     """The failure of a test whose process was ended: a reason for the summary's line, and the report."""
 

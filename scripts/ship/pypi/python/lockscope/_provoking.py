@@ -17,7 +17,15 @@ PROVOKED = "LOCKSCOPE_PROVOKED"
 #: The exit status of a hang.
 HUNG = 124
 #: Variables that the recorder, the watcher and pytest set for this process alone.
-OWN = ("LD_PRELOAD", "LOCKSCOPE_RECORD", "LOCKSCOPE_RECORD_OWNER", "LOCKSCOPE", "LOCKSCOPE_REPORT_DIR", "PYTEST_ADDOPTS")
+OWN = (
+    "LD_PRELOAD",
+    "LOCKSCOPE_RECORD",
+    "LOCKSCOPE_RECORD_FILTERS",
+    "LOCKSCOPE_RECORD_OWNER",
+    "LOCKSCOPE",
+    "LOCKSCOPE_REPORT_DIR",
+    "PYTEST_ADDOPTS",
+)
 BEFORE = "lockscope: "
 
 

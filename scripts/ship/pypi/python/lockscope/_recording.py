@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import _provoking, binary
+from ._hang_report import plain
 
 if TYPE_CHECKING:
     from pytest import CallInfo, Config, Item
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: Where the recorder writes, and what makes the loader take it in.
 FOLDER = "LOCKSCOPE_RECORD"
 PRELOAD = "LD_PRELOAD"
+#: The number of seccomp filters that pytest runs under: the recorder makes no calls in a process with more.
+FILTERS = "LOCKSCOPE_RECORD_FILTERS"
 LIBRARY = "liblockscope_recorder"
 #: The folder is this run's own, and is removed at its end by this process.
 OWNER = "LOCKSCOPE_RECORD_OWNER"
@@ -31,6 +34,11 @@ SECTION = "lockscope"
 PROPERTY = "lockscope.lock-order-inversion"
 #: Of a file (src/recorder/orders.rs): where its head has the end, where records begin, what a record begins with.
 END, RECORDS, MARK = 24, 128, 0x4C4B
+
+
+def _filters() -> str | None:
+    with open("/proc/thread-self/status", encoding="utf-8") as file:
+        return next((line.split()[1] for line in file if line.startswith("Seccomp_filters:")), None)
 
 
 def _is_recorded() -> bool:
@@ -55,6 +63,9 @@ def begin_anew(config: Config) -> None:
     environment = dict(os.environ)
     environment[PRELOAD] = told.stdout.strip()
     environment[FOLDER] = tempfile.mkdtemp(prefix="lockscope-orders-")
+    filters = _filters()
+    if filters is not None:
+        environment[FILTERS] = filters
     environment[OWNER] = str(os.getpid())
     # Standard output is the real one again.
     capture = config.pluginmanager.getplugin("capturemanager")
@@ -143,15 +154,15 @@ class Recording:
         terminalreporter.section("lockscope: locks in orders that could deadlock")
         for finding in report["findings"]:
             mark = "note: " if finding["severity"] == "note" else ""
-            terminalreporter.write_line(f"{mark}{finding['title']}")
+            terminalreporter.write_line(f"{mark}{plain(finding['title'])}")
             for test in tests.get(finding["title"], ()):
                 terminalreporter.write_line(f"  in {test}")
-            terminalreporter.write_line(f"  {finding['message']}")
+            terminalreporter.write_line(f"  {plain(finding['message'])}")
         self._tell_gaps(terminalreporter, gaps)
 
     def _tell_gaps(self, terminalreporter: Any, gaps: list[str]) -> None:
         for gap in gaps:
-            terminalreporter.write_line(f"not all was recorded: {gap}")
+            terminalreporter.write_line(f"not all was recorded: {plain(gap)}")
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -181,7 +192,7 @@ class Recording:
     def _read(self, files: list[str]) -> dict[str, Any] | None:
         if not files:
             return None
-        environment = {name: value for name, value in os.environ.items() if name not in (PRELOAD, FOLDER)}
+        environment = {name: value for name, value in os.environ.items() if name not in (PRELOAD, FOLDER, FILTERS)}
         told = subprocess.run(
             [binary(), "record", "--format", "json", *files], capture_output=True, check=False, env=environment
         )
