@@ -24,8 +24,11 @@ def look(options, seed):
                 return seed, "failed", "", "", ""
         _, truth, way = line.split()
         time.sleep(options.settle)
-        report = subprocess.run([options.lockscope, "attach", str(target.pid), "--format", "json"], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, timeout=120)
+        try:
+            report = subprocess.run([options.lockscope, "attach", str(target.pid), "--format", "json"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return seed, "failed", "", "", ""
         verdict = json.loads(report.stdout)["verdict"] if report.stdout else "none"
         said = ""
         if options.verbose:
