@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Compare what lockscope says of random worlds of Python (testdata/python/worlds.py) with their truth.
 
-random-worlds.py --lockscope target/release/lockscope [--python python3] [--first 0] [--count 200] [--at-once 4] [--verbose]
+random-worlds.py --lockscope target/release/lockscope [--worlds worlds_of_tasks.py] [--python python3] [--first 0]
+                 [--count 200] [--at-once 4] [--verbose]
 
 A world that goes on must not be called stuck, deadlock or orphaned-lock; of those that never go on at least 85 % must be
 called stuck. Exit status 1 if either does not hold. Each wrong or missed world is a line: `python3 worlds.py SEED` is it.
+worlds_of_tasks.py has worlds of asyncio.
 """
 import argparse, collections, concurrent.futures, json, os, subprocess, sys, time
 
-WORLDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../testdata/python/worlds.py")
+WORLDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../testdata/python")
 HUNG = {"stuck", "deadlock", "suspected-deadlock", "orphaned-lock"}
 
 
 def look(options, seed):
-    target = subprocess.Popen([options.python, WORLDS, str(seed)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    target = subprocess.Popen([options.python, os.path.join(WORLDS, options.worlds), str(seed)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         line = ""
         while not line.startswith("READY"):
@@ -22,8 +24,11 @@ def look(options, seed):
                 return seed, "failed", "", "", ""
         _, truth, way = line.split()
         time.sleep(options.settle)
-        report = subprocess.run([options.lockscope, "attach", str(target.pid), "--format", "json"], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, timeout=120)
+        try:
+            report = subprocess.run([options.lockscope, "attach", str(target.pid), "--format", "json"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return seed, "failed", "", "", ""
         verdict = json.loads(report.stdout)["verdict"] if report.stdout else "none"
         said = ""
         if options.verbose:
@@ -37,6 +42,7 @@ def look(options, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lockscope", required=True)
+    parser.add_argument("--worlds", default="worlds.py")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=200)

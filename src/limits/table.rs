@@ -581,6 +581,10 @@ limits! {
         HUB_FRAMES: usize = 4, Beyond "further out another greenlet would have run";
         /// Workers of a pool of processes.
         POOL_WORKERS: u64 = 4096, Told "whether a task of that pool is lost is not said";
+        /// Objects that an object after `with` leads to, for who may have something of a pool.
+        LED_TO: usize = 1024, Beyond "a connection leads to its pool by fewer";
+        /// Blocks whose objects are followed so.
+        BLOCKS_LED: usize = 32, Beyond "those who have something of one pool are fewer";
         /// Waiting tasks of one process that are reported: each is compared with each other.
         TASKS_WAITING: usize = 256, Gap "that further tasks were not looked at";
         /// Futures that one task gathers.

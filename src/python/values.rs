@@ -424,6 +424,11 @@ impl<'a> Frame<'_, 'a> {
         self.entered_blocks(|depth| self.line_of_block(depth))
     }
 
+    /// The same for a frame that does not run, with the block that it is about to enter as the last.
+    pub(crate) fn begun_with_lines(&self) -> Vec<EnteredBlock> {
+        self.blocks_of(&self.suspended_stack(), |depth| self.line_of_block(depth))
+    }
+
     /// The line of the `with` in whose block the stack has at least this depth. The handler's ranges begin right behind the
     /// instruction that entered the block, which are of its line; blocks inside of it interrupt them.
     fn line_of_block(&self, depth: u64) -> Option<u32> {
@@ -442,7 +447,10 @@ impl<'a> Frame<'_, 'a> {
     }
 
     fn entered_blocks(&self, line: impl Fn(u64) -> Option<u32>) -> Vec<EnteredBlock> {
-        let slots = self.slots(self.stack, self.live);
+        self.blocks_of(&self.slots(self.stack, self.live), line)
+    }
+
+    fn blocks_of(&self, slots: &[Addr], line: impl Fn(u64) -> Option<u32>) -> Vec<EnteredBlock> {
         let objects = &self.frames.objects;
         let is_exit = |name: &str| matches!(name, "__exit__" | "__aexit__");
         let mut entered = Vec::new();

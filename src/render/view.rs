@@ -185,8 +185,8 @@ impl<'a> View<'a> {
         let mode = hold.mode.as_ref().map(|mode| format!(" ({mode})")).unwrap_or_default();
         let name = self.resource_name(&hold.resource);
         if hold.certainty == Certainty::Candidate {
-            let may = self.resource(&hold.resource).map_or(Holding::Holds, |one| one.properties().holding).infinitive();
-            return format!("may {may} {name}{mode}");
+            let kind = self.resource(&hold.resource).map_or(Holding::Holds, |one| one.properties().holding);
+            return kind.possibly(&name, hold.taken.is_some()) + &mode;
         }
         format!("{}{mode}", self.held(&hold.resource))
     }

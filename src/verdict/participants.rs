@@ -434,8 +434,9 @@ impl<'r> Drawing<'r> {
             None => (now, None),
         };
         let ago = since(hold.since_ms).map(|since| format!(" (for {since})")).unwrap_or_default();
+        let name = self.name(&hold.resource);
         let long = match hold.certainty {
-            Certainty::Candidate => format!("may {} {}{mode}", kind.infinitive(), self.name(&hold.resource)),
+            Certainty::Candidate => kind.possibly(&name, hold.taken.is_some()) + &mode,
             _ => format!("{}{mode}{ago}", self.holding(&hold.resource)),
         };
         let short = match (kind, hold.certainty) {

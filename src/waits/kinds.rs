@@ -377,12 +377,13 @@ impl Holding {
         }
     }
 
-    /// For a possible holder, after "may".
-    pub fn infinitive(self) -> &'static str {
+    /// "may hold rwlock `table`", for a possible holder. One inside of the block of a semaphore has a unit: any thread may give one back.
+    pub fn possibly(self, name: &str, is_inside: bool) -> String {
         match self {
-            Sets => "set",
-            Does => "do",
-            _ => "hold",
+            Sets if is_inside && wake_up(name) == "release" => format!("has a unit of {name}"),
+            Sets => format!("may {} {name}", wake_up(name)),
+            Does => format!("may do {name}"),
+            _ => format!("may hold {name}"),
         }
     }
 }

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 from wakers import ready, start, truth
 
@@ -132,6 +133,19 @@ def both(one, other, enter):
         thread.join()
 
 
+class Busy:
+    """In the place of the barrier: who is inside has work to do."""
+    wait = staticmethod(lambda: time.sleep(110))
+
+
+def in_one_order(one, other, enter):
+    """The healthy twin: both take them in one order, and the first goes on."""
+    for _ in range(2):
+        start(enter, None, one, other, Busy)
+    ready()
+    time.sleep(110)
+
+
 class Store:
     def __init__(self):
         self._locks = collections.defaultdict(threading.Lock)
@@ -155,15 +169,41 @@ def locks_by_text():
     both("alice", "bob", Store().transfer)
 
 
+def locks_by_text_in_one_order():
+    truth("blocked", asleep=1, words=["Store._locks['alice']"])
+    in_one_order("alice", "bob", Store().transfer)
+
+
 def locks_by_number():
     truth("deadlock", words=["Store._locks[7]", "Store._locks[12]"], **ORDER)
     both(7, 12, Store().transfer)
+
+
+def locks_by_number_in_one_order():
+    truth("blocked", asleep=1, words=["Store._locks[7]"])
+    in_one_order(7, 12, Store().transfer)
 
 
 def locks_in_an_exit_stack():
     truth("deadlock", words=["Store.users_lock", "Store.orders_lock"], **ORDER)
     store = Store()
     both(store.users_lock, store.orders_lock, store.in_a_stack)
+
+
+def locks_in_an_exit_stack_in_one_order():
+    truth("blocked", asleep=1, words=["Store.users_lock"])
+    store = Store()
+    in_one_order(store.users_lock, store.orders_lock, store.in_a_stack)
+
+
+def three_locks_in_one_order():
+    truth("blocked", asleep=1, words=["`a_lock`"])
+    a_lock, b_lock, c_lock = threading.Lock(), threading.Lock(), threading.Lock()
+
+    def work(*_):
+        with a_lock, b_lock, c_lock:
+            Busy.wait()
+    in_one_order(None, None, work)
 
 
 def three_locks_in_one_statement():
@@ -222,6 +262,90 @@ def cached_properties():
     ready()
     for thread in threads:
         thread.join()
+
+
+def cached_property_that_is_computed():
+    truth("blocked", asleep=0 if sys.version_info >= (3, 12) else 1)
+
+    class Table:
+        @functools.cached_property
+        def rows(self):
+            Busy.wait()
+
+    table = Table()
+    in_one_order(None, None, lambda *_: table.rows)
+
+
+# Work that waits for its own workers.
+
+def thread_pool(workers, inner, *arguments):
+    """A pool of `multiprocessing` of which two threads wait for work of the pool's own."""
+    from multiprocessing.pool import ThreadPool
+    pool, both = ThreadPool(workers), threading.Barrier(2)
+
+    def outer(_):
+        both.wait()
+        return pool.apply(inner, arguments)
+    result = pool.map_async(outer, range(2))
+    ready()
+    result.get()
+
+
+def thread_pool_full_of_waiters():
+    words = ["for which this thread itself must run abs()", "of outer (running)"]
+    truth("deadlock", finding="executor-self-wait", asleep=5, words=words)
+    thread_pool(2, abs, 1)
+
+
+def thread_pool_with_room():
+    truth("blocked", asleep=5, words=["of sleep (running)"])
+    thread_pool(4, time.sleep, 110)
+
+
+def pool_that_takes_no_more_answers():
+    words = ["the thread that takes the pool's answers has ended"]
+    truth("stuck", finding="pool-worker-died", asleep=2, words=words)
+    import multiprocessing
+    if hasattr(threading, "excepthook"):
+        threading.excepthook = lambda _: None
+    pool = multiprocessing.get_context("fork").Pool(1)
+    result = pool.apply_async(Unreadable)
+    pool._result_handler.join()
+    ready()
+    result.get()
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def pool_whose_initialiser_fails():
+    truth("running", "blocked", asleep=2, words=["its pool of 2 has come to worker"], asks_again=True)
+    import multiprocessing
+    pool = multiprocessing.get_context("fork").Pool(2, os._exit, (1,))
+    result = pool.apply_async(abs, (1,))
+    while max((worker._identity[0] for worker in list(pool._pool)), default=0) < 25:
+        time.sleep(0.01)
+    ready()
+    result.get()
+
+
+# Units of semaphores.
+
+def semaphore_acquired_again():
+    truth("stuck", asleep=1, words=["may release BoundedSemaphore `places`"])
+    places = threading.BoundedSemaphore(1)
+
+    def visit(depth):
+        places.acquire()
+        try:
+            if depth:
+                visit(depth - 1)
+        finally:
+            places.release()
+    ready()
+    visit(1)
 
 
 if __name__ == "__main__":

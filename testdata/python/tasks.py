@@ -1,10 +1,11 @@
-"""Tasks of asyncio that await what never comes, and their healthy twins: tasks.py CASE
+"""Tasks of asyncio that await what never comes, and their healthy twins: tasks.py CASE [busy]
 
 Each case states its truth before it is ready, in a line of JSON, as wakers.py does: the verdicts that are right, a finding, and
 words that a report must have. Beside each hang stand healthy twins, and the same hang beside bystanders that do not matter. A
-case is ready once its loop has run into the wait. It ends by itself after two minutes.
+case is ready once its loop has run into the wait. With `busy` a thread beside it burns CPU. It ends by itself after two minutes.
 """
 import asyncio
+import inspect
 import json
 import logging
 import os
@@ -16,9 +17,17 @@ import threading
 import time
 
 LAST = 120
+IS_BUSY = "busy" in sys.argv
+
+
+def burn():
+    while True:
+        pass
 
 
 def truth(*verdicts, finding=None, words=()):
+    if IS_BUSY and "blocked" in verdicts:
+        verdicts += ("running",)
     said = dict(verdicts=verdicts, finding=finding, asleep=0, words=words, asks_again=False)
     print("TRUTH " + json.dumps(said), flush=True)
 
@@ -259,7 +268,31 @@ async def condition_will_be_notified():
     await task
 
 
-# Semaphores.
+# Locks and semaphores.
+
+async def lock_is_taken_again():
+    truth("deadlock", words=["asyncio.Lock `state`", "tasks.py"])
+    state = asyncio.Lock()
+    soon()
+    async with state:
+        async with state:
+            pass
+
+
+async def lock_is_taken_by_one_that_goes_on():
+    truth("blocked", words=["asyncio.Lock `state`"])
+    state = asyncio.Lock()
+
+    async def holder():
+        async with state:
+            await asyncio.sleep(60)
+    task = asyncio.create_task(holder())
+    await asyncio.sleep(0)
+    soon()
+    async with state:
+        pass
+    await task
+
 
 async def semaphore_is_taken_again():
     truth("stuck", "deadlock", "suspected-deadlock", words=["limit"])
@@ -331,13 +364,13 @@ async def future_a_callback_of_a_task_sets():
 
 
 async def gather_itself():
-    truth("stuck", "deadlock", "suspected-deadlock", words=["tasks.py"])
+    truth("stuck", "deadlock", "suspected-deadlock", words=["tasks.py", "waits for its own end", "asyncio.all_tasks() - "])
     soon()
     await asyncio.gather(*asyncio.all_tasks(), return_exceptions=True)
 
 
 async def wait_for_one_that_never_ends():
-    truth("stuck", words=["never"], **STUCK)
+    truth("stuck", words=["never", "a callback for the end of waits"], **STUCK)
     never = asyncio.Event()
     soon()
     await asyncio.wait([asyncio.create_task(never.wait(), name="waits")])
@@ -352,7 +385,7 @@ async def wait_for_one_that_ends():
 async def group_of_one_that_never_ends():
     if not hasattr(asyncio, "TaskGroup"):
         return await event_never_set()
-    truth("stuck", words=["never"], **STUCK)
+    truth("stuck", words=["never", "a callback for the end of waits"], **STUCK)
     never = asyncio.Event()
     soon()
     async with asyncio.TaskGroup() as group:
@@ -513,8 +546,10 @@ def a_loop_in_another_thread_that_is_told():
 
 if __name__ == "__main__":
     signal.alarm(LAST)
+    if IS_BUSY:
+        threading.Thread(target=burn, name="burn", daemon=True).start()
     case = globals()[sys.argv[1]]
-    if asyncio.iscoroutinefunction(case):
+    if inspect.iscoroutinefunction(case):
         asyncio.run(case())
     else:
         case()

@@ -496,7 +496,7 @@ def semaphore_of_those_who_sleep():
 
 
 def semaphore_of_those_who_want_more():
-    truth("stuck", asleep=3, **STUCK)
+    truth("stuck", asleep=3, words=["has a unit of Semaphore `places`"], **STUCK)
     places = threading.Semaphore(2)
 
     def work():

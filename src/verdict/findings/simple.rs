@@ -4,7 +4,8 @@
 //! (`example.*`).
 
 use super::finalizing_interpreter;
-use super::rule::{Example, Requirement, Rule};
+use super::rule::{Draft, Example, Requirement, Rule};
+use crate::graph::Cycle;
 use crate::report::Severity;
 use crate::waits::Gone;
 use crate::waits::kinds::Topic;
@@ -90,10 +91,37 @@ pub(super) const IMPORT_CYCLE: Rule =
     });
 
 /// A thread or task is joined that cannot end.
-pub(super) const JOIN_CYCLE: Rule =
-    finding!(Error, "join-cycle", "join_cycle", "py", "python3 join_cycle.py", Nothing, |context| {
-        context.cycle_drafts(|cycle| cycle.is_about(Topic::Thread) || cycle.is_about(Topic::Task))
-    });
+pub(super) const JOIN_CYCLE: Rule = finding!(
+    Error,
+    "join-cycle",
+    "join_cycle",
+    "py",
+    "python3 join_cycle.py",
+    Nothing,
+    |context| {
+        let drafts = context.cycle_drafts(|cycle| cycle.is_about(Topic::Thread) || cycle.is_about(Topic::Task));
+        let is_of_tasks = |cycle: &Cycle| cycle.edges.iter().all(|edge| edge.resource.kind.topic == Topic::Task);
+        let of_tasks = |draft: &Draft| context.cycles.get(draft.cycle?).filter(|cycle| is_of_tasks(cycle));
+        let advised = |draft: Draft| {
+            match of_tasks(&draft).map(|cycle| cycle.edges.as_slice()) {
+            Some([edge]) => Draft {
+                title: Some(format!("{} waits for its own end", context.names.party_by_name(&edge.waiter))),
+                help: vec![
+                    "leave out the task itself: `asyncio.all_tasks() - {asyncio.current_task()}`, before gather() or wait()".into(),
+                ],
+                ..draft
+            },
+            Some(edges) => Draft {
+                title: Some(format!("{} tasks wait for each other's end", edges.len())),
+                help: vec!["let one task only wait for the other, and hand over results by a queue or a future".into()],
+                ..draft
+            },
+            None => draft,
+        }
+        };
+        drafts.into_iter().map(advised).collect()
+    }
+);
 
 /// A thread waits for a lock that it holds.
 pub(super) const SELF_DEADLOCK: Rule = finding!(

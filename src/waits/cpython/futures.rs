@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::process_pools::POOL;
 use super::threading_objects::method;
 use crate::image::Addr;
 use crate::limits;
@@ -21,7 +22,7 @@ const RING_ITEMS: u64 = 24;
 const RING_CAPACITY: u64 = 32;
 const RING_COUNT: u64 = 40;
 
-/// The threads that will set a future.
+/// The threads that will set a future, or the result of a `multiprocessing.pool.ThreadPool`.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     /// The function that gives the result.
@@ -43,7 +44,7 @@ impl Work {
     pub(super) fn find(inspector: &Inspector<'_>) -> Work {
         let objects = inspector.objects();
         let mut queues: BTreeMap<Addr, Vec<(usize, Addr)>> = BTreeMap::new();
-        let mut work = HashMap::new();
+        let mut work = of_thread_pools(inspector);
         for (state, thread) in inspector.living() {
             for frame in frames_of(thread).filter(|frame| frame.file.ends_with("/concurrent/futures/thread.py")) {
                 let Some(open) = inspector.frame(frame) else { continue };
@@ -82,6 +83,69 @@ impl Work {
     pub(super) fn of(&self, future: Addr) -> Option<&Pending> {
         self.0.get(&future)
     }
+}
+
+/// The work of `multiprocessing.pool.ThreadPool`: its threads have the number of their job in a variable while they run it, and
+/// the thread that takes their answers has the results by these numbers.
+fn of_thread_pools(inspector: &Inspector<'_>) -> HashMap<Addr, Pending> {
+    let objects = inspector.objects();
+    let mut results: HashMap<Addr, HashMap<u64, Addr>> = HashMap::new();
+    let mut workers = Vec::new();
+    for (state, thread) in inspector.living() {
+        for frame in frames_of(thread).filter(|frame| frame.file.ends_with(POOL)) {
+            let Some(open) = inspector.frame(frame) else { continue };
+            match (method(frame), open.variable("outqueue")) {
+                ("_handle_results", Some(answers)) => {
+                    let table = open.variable("cache").and_then(|cache| objects.items(cache)).unwrap_or_default();
+                    let by_number = |(job, result)| Some((objects.unsigned(job)?, result));
+                    results.insert(answers, table.into_iter().filter_map(by_number).collect());
+                }
+                ("worker", Some(answers)) => workers.push((state, frame, open, answers)),
+                _ => {}
+            }
+        }
+    }
+    let mut work: HashMap<Addr, Pending> = HashMap::new();
+    let mut queues: BTreeMap<Addr, (Addr, Vec<(usize, Addr)>)> = BTreeMap::new();
+    for (state, frame, open, answers) in workers {
+        if let Some(tasks) = open.variable("inqueue") {
+            queues.entry(tasks).or_insert_with(|| (answers, Vec::new())).1.push((state, frame.address));
+        }
+        let job = open.variable("job").and_then(|job| objects.unsigned(job));
+        let Some(result) = job.and_then(|job| results.get(&answers)?.get(&job)) else { continue };
+        let one = work.entry(*result).or_insert_with(|| Pending {
+            function: open.variable("func").and_then(|function| called_by(&objects, function, open.variable("args"))),
+            evidence: format!("the result at {result} is that of the job that {} runs", frame.function),
+            workers: Vec::new(),
+            is_queued: false,
+        });
+        one.workers.push((state, frame.address));
+    }
+    for (queue, (answers, workers)) in queues {
+        for task in contents(&objects, queue) {
+            let parts = objects.sequence(task, 4).unwrap_or_default();
+            let (Some(job), Some(function)) = (parts.first().and_then(|job| objects.unsigned(*job)), parts.get(2))
+            else {
+                continue;
+            };
+            let Some(result) = results.get(&answers).and_then(|table| table.get(&job)) else { continue };
+            work.entry(*result).or_insert_with(|| Pending {
+                function: called_by(&objects, *function, parts.get(3).copied()),
+                evidence: format!("its task stands in the queue at {queue}, which the threads of the pool take from"),
+                workers: workers.clone(),
+                is_queued: true,
+            });
+        }
+    }
+    work
+}
+
+/// The name of the function that a job calls; `map` has it in the arguments of a function of its own.
+fn called_by(objects: &Objects<'_>, function: Addr, arguments: Option<Addr>) -> Option<String> {
+    let name = objects.function_name(function).or_else(|| objects.bound(function).map(|bound| bound.name))?;
+    let of_map = || objects.sequence(*objects.sequence(arguments?, 1)?.first()?, 1)?.first().copied();
+    let inner = of_map().filter(|_| name == "mapstar" || name == "starmapstar");
+    inner.and_then(|inner| objects.function_name(inner)).or(Some(name))
 }
 
 /// The name of the function of a work item: `fn` up to 3.13, the first of `task` from 3.14 on.

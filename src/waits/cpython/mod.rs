@@ -112,6 +112,7 @@ pub(crate) struct Facts<'a> {
     finalisers: OnceCell<Vec<Finaliser>>,
     bound: OnceCell<Option<HashSet<(String, Addr)>>>,
     sections: OnceCell<Vec<Section>>,
+    led_to: OnceCell<Vec<HashSet<Addr>>>,
 }
 
 impl<'a> Facts<'a> {
@@ -135,6 +136,7 @@ impl<'a> Facts<'a> {
             finalisers: OnceCell::new(),
             bound: OnceCell::new(),
             sections: OnceCell::new(),
+            led_to: OnceCell::new(),
         })
     }
 
@@ -196,6 +198,11 @@ impl<'a> Facts<'a> {
     /// Critical sections that threads are in, in a build without a GIL.
     fn sections(&self, process: &Process<'_>) -> &[Section] {
         self.sections.get_or_init(|| critical_sections::all(&self.inspector, process.memory()))
+    }
+
+    /// The objects that those of the first entered blocks lead to.
+    fn led_to(&self) -> &[HashSet<Addr>] {
+        self.led_to.get_or_init(|| wakers::led_to(&self.inspector))
     }
 
     /// The interpreter's table of handlers for signals.

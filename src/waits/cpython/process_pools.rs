@@ -3,7 +3,8 @@
 //! In: waits for results of a pool, and the frames of the pool's own threads and of its workers. Out: the results as
 //! [`KnownWakers`], where every task was handed out and no answer is on its way: the pool's threads wait for a task and for an
 //! answer, and each worker that it has now waits for its next task. A pool replaces a worker that died and does not hand out its
-//! task again. That a worker is younger than the pool proves nothing: it may have had its `maxtasksperchild`.
+//! task again. Nor is there one left where the thread that takes the pool's answers has ended, as it does after an answer that
+//! cannot be unpickled. That a worker is younger than the pool proves nothing: it may have had its `maxtasksperchild`.
 
 use super::threading_objects::method;
 use super::{Cpython, Facts};
@@ -19,7 +20,7 @@ use crate::waits::thread::Process;
 
 /// Classes of results.
 const RESULTS: [&str; 4] = ["ApplyResult", "AsyncResult", "MapResult", "IMapIterator"];
-const POOL: &str = "/multiprocessing/pool.py";
+pub(super) const POOL: &str = "/multiprocessing/pool.py";
 
 /// Add the results that no process is left to give.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
@@ -52,6 +53,9 @@ fn lost(family: &Cpython<'_>, facts: &Facts<'_>, blocked: &Blocked<'_>, wait: &T
     let objects = facts.inspector.objects();
     let result = result(facts, process.threads.get(wait.thread)?.image.tid)?;
     let cache = objects.attribute(result, "_cache")?;
+    if let Some(why) = takes_no_answers(facts, result) {
+        return Some(why);
+    }
     let workers = at_rest(facts, blocked, wait.process, cache)?;
     let children = objects.bounded_sequence(workers, POOL_WORKERS, || format!("workers of the pool at {workers}"))?;
     let mut readers = 0;
@@ -81,6 +85,19 @@ fn lost(family: &Cpython<'_>, facts: &Facts<'_>, blocked: &Blocked<'_>, wait: &T
         format!(
             "{left} went to a worker of the pool that ended before it answered: {workers} {rest}, and a pool hands \
              out no task twice"
+        )
+    })
+}
+
+/// How it is known that the pool of a result takes no more answers: no thread has the ident of the one that does.
+fn takes_no_answers(facts: &Facts<'_>, result: Addr) -> Option<String> {
+    let objects = facts.inspector.objects();
+    let handler = objects.attribute(objects.attribute(result, "_pool")?, "_result_handler")?;
+    let ident = objects.unsigned(objects.attribute(handler, "_ident")?)?;
+    facts.inspector.with_ident(ident).is_none().then(|| {
+        format!(
+            "the thread that takes the pool's answers has ended (ident {ident:#x}): by an answer that cannot be unpickled, or \
+             by the end of the pool"
         )
     })
 }

@@ -46,6 +46,10 @@ const COMPLETIONS: &[(&str, &str, Completion)] = &[
 pub(super) const REACHES_EVERY_TASK: &[&str] =
     &["all_tasks", "_all_tasks", "stop", "kill", "raise_signal", "interrupt_main", "abort", "_exit"];
 
+/// The callbacks for the end of a task of C, behind the head: the first, and the list of the others with their contexts.
+const FIRST_CALLBACK: u64 = 8;
+const CALLBACKS: u64 = 24;
+
 /// A task's wait for a future.
 struct Awaited<'f> {
     task: &'f Task,
@@ -108,7 +112,7 @@ fn resource_of_loop(process: &Process<'_>, thread: &ThreadView<'_>, event_loop: 
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
-        if facts.loops().is_empty() {
+        if facts.loops().is_empty() && facts.tasks().is_empty() {
             continue;
         }
         let own = blocked.waits_of(process.context.process);
@@ -116,6 +120,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         let awaited = awaited(process, facts, out);
         if !awaited.is_empty() {
             wakers(process, facts, &awaited, out);
+            ends(process, facts, &awaited, out);
         }
     }
 }
@@ -145,7 +150,6 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
         // The code that ends a wait of trio has the task itself.
         let future = if is_of_trio { trio::waits(&objects, task).then_some(task.object) } else { task.waits_for };
         let Some(future) = future.filter(|future| is_of_trio || !is_task(&objects, *future)) else { continue };
-        let Some(event_loop) = loop_of(facts, task) else { continue };
         let party = Party::Resource(key(process, task.kind, task.object));
         if out.waits.iter().any(|wait| wait.waiter == party) {
             continue;
@@ -163,9 +167,23 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
         let what = if is_of_trio { "it is parked".to_owned() } else { format!("it awaits the future at {future}") };
         let evidence = format!("{what}, {}", event_loops::at(place.as_ref()));
         event_loops::wait(process, task, &resource, (&evidence, place.as_ref()), out);
-        all.push(Awaited { task, event_loop, future, resource, is_named: name.is_some() });
+        match loop_of(facts, task) {
+            Some(event_loop) => all.push(Awaited { task, event_loop, future, resource, is_named: name.is_some() }),
+            None => unknown_loop(process, facts, task, out),
+        }
     }
     all
+}
+
+/// A loop of another library than asyncio: its tasks are asyncio's, and what else it may run is not read.
+fn unknown_loop(process: &Process<'_>, facts: &Facts<'_>, task: &Task, out: &mut Observations) {
+    let objects = facts.inspector.objects();
+    let class = objects.field(task.object, 0).and_then(|own| objects.class_name(own)).unwrap_or_default();
+    let what = format!("handles of the event loop of process {}", process.context.image.pid);
+    if !out.gaps.iter().any(|gap| gap.what == what) {
+        let why = "is not read: no thread runs it, or it is none of asyncio's own (uvloop)";
+        out.gaps.push(Gap::new(what, format!("what the {class} of {} may still run {why}", task.name)));
+    }
 }
 
 /// The loop that a task belongs to, if a thread runs it.
@@ -356,6 +374,40 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
         }));
         out.read_of.push((process.context.process, Some(one.event_loop.tid)));
     }
+}
+
+/// Add the tasks whose end leads to what another one awaits: those that it waits for, shields or has in its group. Each is a candidate,
+/// since the end of one may not be enough.
+fn ends(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out: &mut Observations) {
+    for child in facts.tasks().iter().take(TASKS_WAITING) {
+        let called = called_at_end(facts, child);
+        for one in awaited.iter().filter(|one| called.contains(&one.future) && one.task.object != child.object) {
+            let own = event_loops::resource_of(process, child);
+            add_resource(out, &own);
+            let evidence = vec![format!("a callback for the end of {} has the future at {}", child.name, one.future)];
+            let hold = exact_hold(&one.resource.key, Party::Resource(own.key), None, evidence);
+            out.holds.push(Hold { strength: Strength::Candidate, ..hold });
+        }
+    }
+}
+
+/// The objects that the callbacks for the end of a task have at hand, and attributes of the object that a method is of.
+fn called_at_end(facts: &Facts<'_>, task: &Task) -> BTreeSet<Addr> {
+    let objects = facts.inspector.objects();
+    let list = |object: Addr| objects.sequence(object, TASKS_WAITING as u64).unwrap_or_default();
+    let more = objects.field(task.object, CALLBACKS).map(list).unwrap_or_default();
+    let callbacks = objects.field(task.object, FIRST_CALLBACK).into_iter();
+    let mut found = BTreeSet::new();
+    for callback in callbacks.chain(more.into_iter().filter_map(|pair| list(pair).first().copied())) {
+        if let Some(bound) = objects.bound(callback) {
+            found.extend(objects.attributes(bound.object).unwrap_or_default().into_iter().map(|(_, value)| value));
+        } else if let Some(function) = objects.function(callback) {
+            found.extend(function.brings.into_iter().flat_map(list).map(|cell| objects.out_of_cell(cell)));
+        } else if objects.class_name(callback).as_deref() == Some("functools.partial") {
+            found.extend(objects.words_of(callback).into_iter().flat_map(list));
+        }
+    }
+    found
 }
 
 /// Threads beside the loop's own that could complete the future, cancel the task, or call into the loop.

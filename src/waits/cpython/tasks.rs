@@ -67,12 +67,12 @@ pub(super) struct Inside {
 
 impl Task {
     /// The blocks of objects whose `with` and `async with` blocks the task has entered. While a coroutine awaits the `__aenter__` of an
-    /// object, a protected range of the await covers the `__aexit__` below it on the stack (3.12 on): that block is not entered.
+    /// object, its `__aexit__` lies on the stack already: that block is not entered.
     pub(super) fn entered(&self, inspector: &Inspector<'_>) -> Vec<Inside> {
         let frames = inspector.frames();
         let mut all = Vec::new();
         for (position, coroutine) in self.coroutines.iter().enumerate() {
-            let mut entered = with_blocks::lines_of_generator(inspector, *coroutine);
+            let mut entered = with_blocks::begun_by_generator(inspector, *coroutine);
             let awaited = self.coroutines.get(position + 1).and_then(|next| frames.of_generator(*next));
             let entering = awaited.and_then(|(frame, code)| {
                 let name = frames.code_name(code)?;

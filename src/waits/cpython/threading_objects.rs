@@ -7,9 +7,10 @@
 use super::lock_object::{LockObject, What, noun};
 use super::{Facts, HolderRule, multiprocessing};
 use crate::image::Addr;
-use crate::limits::cpython::LIBRARY_FRAMES;
+use crate::limits::cpython::{LIBRARY_FRAMES, POOL_WORKERS};
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
+use crate::python::objects::Objects;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
 use crate::waits::model::{Completion, Role};
@@ -184,7 +185,10 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
             purpose.state.extend([("parties", parties as i64), ("waiting", here as i64)]);
             format!("{here} of {parties} parties here")
         }),
-        "Future" => {
+        "ApplyResult" | "MapResult" | "AsyncResult" | "IMapIterator" if facts.work().of(object).is_none() => {
+            replaced_workers(&objects, object)
+        }
+        "Future" | "ApplyResult" | "MapResult" | "AsyncResult" | "IMapIterator" => {
             purpose.rule = Some(HolderRule::Future(object));
             purpose.role = Some(Role::Future);
             facts.work().of(object).map(|pending| {
@@ -202,6 +206,21 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     };
     purpose.label.detail = detail;
     Some(purpose)
+}
+
+/// What a pool of processes whose workers need not end says of those that did, where they are many times as many as it has.
+fn replaced_workers(objects: &Objects<'_>, result: Addr) -> Option<String> {
+    const TIMES: u64 = 10;
+    let pool = objects.attribute(result, "_pool")?;
+    let size = objects.unsigned(objects.attribute(pool, "_processes")?)?;
+    let workers = objects.sequence(objects.attribute(pool, "_pool")?, POOL_WORKERS)?;
+    let number = |worker: &Addr| {
+        objects.unsigned(*objects.sequence(objects.attribute(*worker, "_identity")?, POOL_WORKERS)?.last()?)
+    };
+    let last = workers.iter().filter_map(number).max()?;
+    let may_end = !objects.is_none(objects.attribute(pool, "_maxtasksperchild")?);
+    let many = last > size * TIMES && !may_end;
+    many.then(|| format!("its pool of {size} has come to worker {last}: they end as soon as they start"))
 }
 
 /// The act that ends a wait in this method of a class of the standard library.

@@ -139,6 +139,11 @@ pub(super) fn lines_of_generator(inspector: &Inspector<'_>, generator: Addr) -> 
     open(inspector, generator).map(|frame| frame.entered_with_lines()).unwrap_or_default()
 }
 
+/// The same, and at the end the block that it is about to enter.
+pub(super) fn begun_by_generator(inspector: &Inspector<'_>, generator: Addr) -> Vec<EnteredBlock> {
+    open(inspector, generator).map(|frame| frame.begun_with_lines()).unwrap_or_default()
+}
+
 fn open<'i, 'a>(inspector: &'i Inspector<'a>, generator: Addr) -> Option<Frame<'i, 'a>> {
     let (frame, code) = inspector.frames().of_generator(generator)?;
     inspector.frames().at(frame, code)
