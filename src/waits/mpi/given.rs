@@ -1,9 +1,9 @@
 //! The arguments that the program passed to a call of MPI that a thread is in.
 //!
-//! In: the thread's frames. Out: parameters by their numbers, from 0, as far as the code has kept them. The same for every
-//! implementation: what handles are is not known here.
+//! In: the thread's frames. Out: parameters by their numbers, from 0, as far as the called function has kept them, or the
+//! caller's code says what it passed. The same for every implementation: what handles are is not known here.
 
-use super::calls::{Call, REQUESTS};
+use super::calls::{Call, REQUESTS, call};
 use crate::code::Code;
 use crate::image::Addr;
 use crate::waits::thread::{Process, ThreadView};
@@ -24,7 +24,17 @@ impl<'a> Given<'a> {
 
     /// One that is a number.
     pub(super) fn number(&self, number: usize) -> Option<i32> {
-        self.code.int_parameter(&self.thread.thread?.native.frames, self.native, number)
+        // What a caller sets before its call is certain; a called function may use the place of a parameter again.
+        let kept = || self.code.int_parameter(&self.thread.thread?.native.frames, self.native, number);
+        self.passed(number).map(low_half).or_else(kept)
+    }
+
+    /// One of the first, as the caller passes it.
+    fn passed(&self, number: usize) -> Option<u64> {
+        let caller = self.thread.thread?.native.frames.get(self.native + 1)?;
+        let current = self.code.read_around(caller, None).current?;
+        current.function.as_deref().and_then(call)?;
+        current.arguments.get(number).copied().flatten()
     }
 
     /// One that is a pointer.
@@ -39,4 +49,10 @@ impl<'a> Given<'a> {
         let count = count.map_or(Some(1), number);
         Some(self.pointer(*at).zip(count).unwrap_or((Addr(0), 0)))
     }
+}
+
+/// An `int`.
+fn low_half(value: u64) -> i32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
 }

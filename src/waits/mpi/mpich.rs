@@ -123,7 +123,26 @@ pub(super) fn pending(
     let Some(handle) = handle(parameters.communicator) else { return Vec::new() };
     let arguments = Arguments { handle, peer: parameters.peer.map(argument), tag: parameters.tag.map(argument) };
     let receives = call.role == Role::Receive;
-    account(memory, objects, call, receives, arguments).into_iter().collect()
+    let found = account(memory, objects, call, receives, arguments);
+    let is_of_all = parameters.peer.is_none() && handle != WORLD;
+    match found {
+        Some(one) if is_of_all => with_others(memory, objects, handle, one),
+        found => found.into_iter().collect(),
+    }
+}
+
+/// An operation of all ranks of a communicator, once for each of the others.
+fn with_others(memory: &dyn Memory, objects: &[Addr], handle: u32, one: Pending) -> Vec<Pending> {
+    let own = objects.iter().find_map(|at| Communicator::at(memory, *at, handle));
+    let others = own.filter(|own| usize::try_from(own.size).is_ok_and(|size| size <= MOST_REQUESTS)).and_then(|own| {
+        let others = (0..own.size).filter(|rank| *rank != own.rank);
+        others.map(|rank| own.rank_in_job(memory, rank)).collect::<Option<Vec<u32>>>()
+    });
+    let of = |peer: u32| Pending { peer: Some(peer), is_inferred: true, ..one.clone() };
+    match others {
+        Some(others) if !others.is_empty() => others.into_iter().map(of).collect(),
+        _ => vec![one],
+    }
 }
 
 /// The arguments of a call: those that it has, as far as they are known.
