@@ -4,8 +4,9 @@
 //! caller's code says what it passed. The same for every implementation: what handles are is not known here.
 
 use super::calls::{Call, REQUESTS, call};
-use crate::code::Code;
+use crate::code::{CallSite, Code};
 use crate::image::Addr;
+use crate::limits::mpi::MOST_INNER;
 use crate::waits::thread::{Process, ThreadView};
 
 /// The parameters of one call.
@@ -31,9 +32,10 @@ impl<'a> Given<'a> {
 
     /// One of the first, as the caller passes it.
     fn passed(&self, number: usize) -> Option<u64> {
-        let caller = self.thread.thread?.native.frames.get(self.native + 1)?;
-        let current = self.code.read_around(caller, None).current?;
-        current.function.as_deref().and_then(call)?;
+        // Inner functions without names of their own may stand between.
+        let callers = self.thread.thread?.native.frames.get(self.native + 1..)?.iter().take(MOST_INNER);
+        let is_call = |site: &CallSite| site.function.as_deref().and_then(call).is_some();
+        let current = callers.filter_map(|caller| self.code.read_around(caller, None).current).find(is_call)?;
         current.arguments.get(number).copied().flatten()
     }
 

@@ -354,7 +354,8 @@ impl Communicator {
     fn rank_in_job(&self, memory: &dyn Memory, rank: u32) -> Option<u32> {
         let word = |offset: u64| memory.u64(self.group + offset).ok();
         let in_job = match word(group::HAS_TABLE)? & 0xff {
-            0 => u64::from(rank).checked_mul(word(group::STRIDE)?)?.checked_add(word(group::OFFSET)?)?,
+            // The stride of a turned group is below 0.
+            0 => u64::from(rank).wrapping_mul(word(group::STRIDE)?).wrapping_add(word(group::OFFSET)?),
             1 => memory.u64(Addr(word(group::TABLE)?) + 8 * u64::from(rank)).ok()?,
             _ => return None,
         };
@@ -444,6 +445,11 @@ mod tests {
         made.u64(GROUP + 32, 2);
         let one = told(&made, "MPI_Recv", of(OTHER, 1, 40)).expect("an account");
         assert_eq!((one.peer, one.group.as_deref()), (Some(6), Some("the communicator with context 496")));
+        made.u64(GROUP + 24, 2);
+        made.u64(GROUP + 32, u64::MAX);
+        assert_eq!(told(&made, "MPI_Recv", of(OTHER, 2, 40)).and_then(|one| one.peer), Some(0), "turned");
+        made.u64(GROUP + 24, 0);
+        assert_eq!(told(&made, "MPI_Recv", of(OTHER, 2, 40)).and_then(|one| one.peer), None, "below the first");
         made.u64(GROUP + 16, 1);
         made.u64(GROUP + 24, GROUP + 0x100);
         made.u64(GROUP + 0x108, 5);
