@@ -52,6 +52,8 @@ pub(crate) struct CallsAndWrites {
     pub calls: Vec<CallSite>,
     /// Where it writes to memory, and to what address, if that is known.
     pub writes: Vec<(Addr, Addr)>,
+    /// The call that the frame is in.
+    pub current: Option<CallSite>,
 }
 
 /// Reads the code of one process.
@@ -216,9 +218,11 @@ impl<'a> Code<'a> {
             for (value, register) in arguments.iter_mut().zip(architecture.arguments()) {
                 *value = values.now.get(*register);
             }
+            let site = CallSite { at, target, function, arguments };
             // The frame is still in this one.
-            if !is_at_place {
-                found.calls.push(CallSite { at, target, function, arguments });
+            match is_at_place {
+                true => found.current = Some(site),
+                false => found.calls.push(site),
             }
             values.forget_caller_saved();
             if is_self {

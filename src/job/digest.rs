@@ -31,9 +31,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.7";
+const VERSION: &str = "1.8";
 /// Versions whose samples have nothing that this one does not know.
-const KNOWN: [&str; 8] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", VERSION];
+const KNOWN: [&str; 9] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", VERSION];
 
 /// Samples of ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +172,9 @@ pub(crate) struct Member {
     /// Other threads that run the program's code and may do something for other ranks.
     #[serde(default)]
     pub others: usize,
+    /// The first of these that may act, whatever the rank waits for. Since 1.8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_thread: Option<Doing>,
     /// Its TCP connections, this end and the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<(String, String)>,
@@ -290,6 +293,22 @@ pub(crate) struct RankWait {
     /// The TCP connection, this end and the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<(String, String)>,
+    /// The process that has what the main thread needs in the end. Since 1.8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<HeldBy>,
+}
+
+/// The process of a rank that has what another rank waits for, or the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HeldBy {
+    pub pid: i32,
+    /// It holds a lock. Else it is the only process at the other end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_lock: bool,
+    /// The waits between the main thread and this one, for the beginning of a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub through: String,
+    pub evidence: String,
 }
 
 /// Threads with equal stacks.

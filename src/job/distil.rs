@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::digest::{Doing, Look, Member, RankWait, Seen, Told};
 use super::helpers;
+use super::inside::Inside;
 use super::lines::{doing, is_helper, place, program};
 use super::long_message::shortened;
 use super::witness::Witness;
@@ -21,10 +22,11 @@ use crate::waits::kinds;
 /// The sample that is kept of `report`; `saw` names the samples of the first round that were there when it began.
 pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
     let mut members = Vec::new();
+    let inside = Inside::of(report);
     for process in &report.processes {
         let is_rank = process.identity.as_ref().is_some_and(|identity| identity.rank.is_some());
         if is_rank && !is_helper(process) || process.cluster.is_some() {
-            members.push(member(report, process));
+            members.push(member(report, &inside, process));
         }
     }
     let look = Look {
@@ -68,7 +70,7 @@ fn kept_gaps(report: &Report) -> Vec<Gap> {
     report.gaps.iter().filter(is_said).cloned().collect()
 }
 
-fn member(report: &Report, process: &Process) -> Member {
+fn member<'r>(report: &'r Report, inside: &Inside<'r>, process: &'r Process) -> Member {
     let mut identity = process.identity.clone().unwrap_or_default();
     identity.addresses.clear();
     let main = helpers::main(process);
@@ -84,6 +86,12 @@ fn member(report: &Report, process: &Process) -> Member {
     {
         (verdict, finding) = (inner, Some(inside));
     }
+    let others = others(report, process, &chain);
+    let free_thread = inside.free_thread(process, &others, &waits);
+    if let Some(main) = main.filter(|_| process.cluster.is_none()) {
+        waits.extend(inside.leads_to(process, main));
+        waits.truncate(MOST_WAITS);
+    }
     let connections: Vec<&Connection> =
         process.sockets.iter().filter(|socket| socket.state == "established").take(MOST_CONNECTIONS_KEPT).collect();
     let carried: Vec<Option<u64>> = connections.iter().map(|socket| socket.bytes).collect();
@@ -95,7 +103,8 @@ fn member(report: &Report, process: &Process) -> Member {
         finding,
         main: main.map_or_else(nobody, |main| doing(report, process, main)),
         waits,
-        others: others(report, process, &chain),
+        others: others.len(),
+        free_thread,
         connections: connections.iter().map(|socket| (socket.local.clone(), socket.remote.clone())).collect(),
         carried: if carried.iter().any(Option::is_some) { carried } else { Vec::new() },
         threads: process.threads.len(),
@@ -264,12 +273,13 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
         left: false,
         collective,
         connection,
+        held_by: None,
     })
 }
 
 /// Threads beside the main thread and those that it waits for that run code of the program's, in Python or of its executable, and may do
 /// something for other ranks.
-fn others(report: &Report, process: &Process, chain: &BTreeSet<i32>) -> usize {
+fn others<'r>(report: &Report, process: &'r Process, chain: &BTreeSet<i32>) -> Vec<&'r Thread> {
     let waits_in_cycle = |tid: i32| {
         let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
         edges.into_iter().any(|edge| edge.process == process.id && edge.waiter == Some(tid))
@@ -285,5 +295,5 @@ fn others(report: &Report, process: &Process, chain: &BTreeSet<i32>) -> usize {
             && thread.frames.iter().any(is_own)
             && !waits_in_cycle(thread.tid)
     };
-    process.threads.iter().filter(is_programs).count()
+    process.threads.iter().filter(is_programs).collect()
 }

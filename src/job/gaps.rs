@@ -82,6 +82,7 @@ impl Teller<'_> {
                     }
                     Doubt::Timed => "a wait in it ends by itself",
                     Doubt::OtherThreads => "a member has other threads of the program, which may do what is waited for",
+                    Doubt::FreeThread => "another thread of a member may still act",
                     Doubt::NotExact => "a link of it is inferred",
                 };
                 gaps.push(Gap::new("a proof of the cycle between ranks", why));

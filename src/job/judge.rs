@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use petgraph::graph::{DiGraph, NodeIndex};
 
+use super::digest::RankWait;
 use super::gather::Gathered;
 use super::held::is_held;
-use super::links::{Links, To, operation};
+use super::links::{Link, Links, To, operation};
 use super::standing::{Standing, went_on};
 use crate::limits::graph::{MOST_FOUND, STEPS};
-use crate::reduction::Reduction;
 use crate::reduction::cycles::{Bounds, Edges, search};
+use crate::reduction::{Reduction, Rule};
 use crate::report::{Certainty, Verdict};
 
 /// The judgement on a job.
@@ -77,6 +78,7 @@ pub(super) enum Doubt {
     NotSeen,
     Timed,
     OtherThreads,
+    FreeThread,
     NotExact,
 }
 
@@ -93,6 +95,7 @@ pub(super) fn judge(job: &Gathered<'_>) -> Judgement {
     let links = Links::of(job);
     let mut roots: Vec<usize> =
         (0..job.ranks.len()).filter(|place| job.ranks[*place].now.verdict.exit_code() != 0).collect();
+    retain_deepest(job, &links, &mut roots);
     roots.sort_by_key(|place| (job.ranks[*place].now.verdict, *place));
     let mismatch = mismatch(job);
     let cycle = cycle(job, &links);
@@ -118,6 +121,18 @@ pub(super) fn judge(job: &Gathered<'_>) -> Judgement {
     Judgement { verdict, links, cause, victims, mismatch, orders }
 }
 
+/// Keeps the ranks that are in something by themselves and wait for no other rank; if there are none, all. Those that
+/// wait for these are behind them, whatever else they are in.
+fn retain_deepest(job: &Gathered<'_>, links: &Links, roots: &mut Vec<usize>) {
+    let waits = |place: &usize| links.from(*place).any(|link| link.standing != Standing::Moved);
+    let deepest: Vec<usize> = roots.iter().copied().filter(|place| !waits(place)).collect();
+    if deepest.is_empty() || deepest.len() == roots.len() {
+        return;
+    }
+    let behind: BTreeSet<usize> = victims(job, links, &Cause::Ranks(deepest)).into_iter().collect();
+    roots.retain(|place| !behind.contains(place));
+}
+
 /// A node of the graph: a rank, or behind all of these an operation.
 fn node(job: &Gathered<'_>, to: To) -> Option<usize> {
     match to {
@@ -127,18 +142,26 @@ fn node(job: &Gathered<'_>, to: To) -> Option<usize> {
     }
 }
 
-/// The shortest cycle, of waits that stood still if there is one, else of any that did not visibly move.
+/// The shortest cycle, of waits that stood still if there is one, else of any that did not visibly move. Ranks whose
+/// other threads may still act are in none, if there is another one.
 fn cycle(job: &Gathered<'_>, links: &Links) -> Option<Cycle> {
-    [Standing::Still, Standing::Once].into_iter().find_map(|least| {
-        let steps = shortest(job, links, least)?;
-        Some(describe(job, links, steps))
-    })
+    let bound = bound(job, links);
+    let of = |members: &[bool]| {
+        [Standing::Still, Standing::Once].into_iter().find_map(|least| shortest(job, links, least, members))
+    };
+    if let Some(steps) = of(&bound) {
+        return Some(describe(job, links, steps));
+    }
+    let mut cycle = describe(job, links, of(&vec![true; job.ranks.len()])?);
+    cycle.stood = false;
+    cycle.doubts.push(Doubt::FreeThread);
+    Some(cycle)
 }
 
-fn shortest(job: &Gathered<'_>, links: &Links, least: Standing) -> Option<Vec<(usize, usize)>> {
+fn shortest(job: &Gathered<'_>, links: &Links, least: Standing, members: &[bool]) -> Option<Vec<(usize, usize)>> {
     let count = job.ranks.len();
     let mut edges: Vec<(usize, usize)> = Vec::new();
-    for place in 0..count {
+    for place in (0..count).filter(|place| members[*place]) {
         let standing = links.from(place).filter(|link| link.standing >= least);
         edges.extend(standing.filter_map(|link| Some((place, node(job, link.to)?))));
     }
@@ -227,6 +250,46 @@ fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cy
         doubts.insert(Doubt::NotExact);
     }
     Cycle { steps, certainty, stood, doubts: doubts.into_iter().collect() }
+}
+
+/// The ranks of which no thread may do what others wait for, by their places: each waits for threads of its own process
+/// alone, or for ranks that are bound likewise.
+fn bound(job: &Gathered<'_>, links: &Links) -> Vec<bool> {
+    let mut bound: Reduction<Bound> = Reduction::default();
+    let mut leads_to = |link: &Link| match link.to {
+        _ if link.standing < Standing::Once => Vec::new(),
+        To::Rank(place) => vec![bound.node(Bound::Rank(place))],
+        To::Absent(at) => vec![bound.node(Bound::Gathering(at))],
+        To::Missing(_) => Vec::new(),
+    };
+    let mut rules = Vec::new();
+    for (place, rank) in job.ranks.iter().enumerate().filter(|(_, rank)| rank.now.free_thread.is_none()) {
+        let mut threads = vec![Rule::Any(links.from(place).flat_map(&mut leads_to).collect())];
+        let is_others = |wait: &RankWait| !wait.holds_up_main && wait.tid != rank.now.main.tid;
+        let others = rank.now.waits.iter().enumerate().filter(|(_, wait)| is_others(wait));
+        threads.extend(others.map(|(position, _)| {
+            let own = links.of_others(place).filter(|link| link.wait == position);
+            Rule::Any(own.flat_map(&mut leads_to).collect())
+        }));
+        rules.push((place, threads));
+    }
+    for (place, threads) in rules {
+        let threads = threads.into_iter().map(|rule| bound.part(rule)).collect();
+        bound.set(Bound::Rank(place), Rule::All(threads));
+    }
+    for (at, gathering) in links.gatherings.iter().enumerate() {
+        let absent = gathering.absent.iter().map(|place| bound.node(Bound::Rank(*place))).collect();
+        bound.set(Bound::Gathering(at), Rule::Any(absent));
+    }
+    let bound = bound.greatest();
+    (0..job.ranks.len()).map(|place| bound.contains(&Bound::Rank(place))).collect()
+}
+
+/// A node of the reduction of ranks with all their threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Bound {
+    Rank(usize),
+    Gathering(usize),
 }
 
 /// Ranks that have ended while others wait for them, or for all, and stood still.

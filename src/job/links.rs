@@ -2,7 +2,7 @@
 //!
 //! In: a [`Gathered`] job. Out: [`Links`]: a graph of ranks, and of operations that some ranks have entered and others have not,
 //! so that its size is linear in the number of ranks. Numbers of ranks come first; then both ends of a TCP connection, where
-//! it is the only thing that a thread waits for. A wait that ends when one of several comes, or that ends by itself, makes
+//! it is the only thing that a thread waits for; then the process that has a lock or the other end of a pipe. A wait that ends when one of several comes, or that ends by itself, makes
 //! no link; nor does a message that is on its way, or a send that the receiver has met.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,6 +19,8 @@ use crate::waits::collective::Collective;
 pub(super) struct Links {
     /// The links of each rank, by its place.
     pub(super) waits: Vec<Vec<Link>>,
+    /// Those of threads that the main thread does not wait for, likewise.
+    others: Vec<Vec<Link>>,
     pub(super) gatherings: Vec<Gathering>,
     /// There are more operations than lockscope reads.
     pub(super) are_cut: bool,
@@ -94,11 +96,14 @@ impl Links {
                 owners.insert((local, remote), place);
             }
         }
+        let processes: HashMap<Process<'_>, usize> =
+            job.ranks.iter().enumerate().map(|(place, rank)| (process(rank, rank.now.pid), place)).collect();
         let gatherings = Gatherings::of(job, &places);
         let talking = talking(job, &owners);
-        let of_rank = |(own, rank): (usize, &Rank<'_>)| -> Vec<Link> {
+        let of_rank = |(own, rank): (usize, &Rank<'_>), of_main: bool| -> Vec<Link> {
             let mut links = Vec::new();
-            for (position, wait) in rank.now.waits.iter().enumerate().filter(|(_, wait)| wait.holds_up_main) {
+            for (position, wait) in rank.now.waits.iter().enumerate().filter(|(_, wait)| wait.holds_up_main == of_main)
+            {
                 let standing = standing(rank, wait);
                 let polled =
                     wait.polled_ms.map(|ms| format!("; its thread ran in the call for {ms} ms and did not leave it"));
@@ -119,6 +124,9 @@ impl Links {
                         let whose = format!("whose other end rank {} has", job.ranks[*place].number);
                         link(To::Rank(*place), Certainty::Exact, evidence(whose))
                     }));
+                } else if let Some(held) = &wait.held_by {
+                    let other = processes.get(&process(rank, held.pid));
+                    links.extend(other.map(|place| link(To::Rank(*place), Certainty::Exact, held.evidence.clone())));
                 }
             }
             // The data arrives piece by piece, even if the waits look equal.
@@ -130,8 +138,14 @@ impl Links {
             }
             links
         };
-        let waits = job.ranks.iter().enumerate().map(of_rank).collect();
-        Links { waits, gatherings: gatherings.list, are_cut: gatherings.are_cut, talking }
+        let of_ranks = |of_main: bool| job.ranks.iter().enumerate().map(|rank| of_rank(rank, of_main)).collect();
+        Links {
+            waits: of_ranks(true),
+            others: of_ranks(false),
+            gatherings: gatherings.list,
+            are_cut: gatherings.are_cut,
+            talking,
+        }
     }
 
     /// Whether bytes that may be what this wait is for went between two ranks from the first round to the second.
@@ -139,10 +153,22 @@ impl Links {
         talk(&self.talking, one, other, wait)
     }
 
+    /// The links of the threads of a rank that its main thread does not wait for.
+    pub(super) fn of_others(&self, place: usize) -> impl Iterator<Item = &Link> {
+        self.others.get(place).into_iter().flatten()
+    }
+
     /// The places to which the links of a rank lead, each with the link.
     pub(super) fn from(&self, place: usize) -> impl Iterator<Item = &Link> {
         self.waits.get(place).into_iter().flatten()
     }
+}
+
+/// A process by its number where the sample of a rank was made.
+type Process<'d> = (Option<&'d str>, Option<u64>, i32);
+
+fn process<'d>(rank: &Rank<'d>, pid: i32) -> Process<'d> {
+    (rank.look.host.boot_id.as_deref(), rank.now.identity.namespaces.pid, pid)
 }
 
 /// Places of ranks between which a TCP connection has carried something from the first round to the second, with the most that one has.

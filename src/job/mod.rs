@@ -8,6 +8,7 @@
 //! digest    the kept data of a sample of the ranks of a node, and its file
 //! distil    a report, as the sample that is kept of it
 //! lines     processes and threads of a report, in a line each
+//! inside    the part of a chain of waits that lies inside a rank and its helpers
 //! helpers   processes that work for a rank and that it waits for, as workers of a DataLoader
 //! witness   accounts of ranks: files of PyTorch, NCCL, Ray, Slurm and Kubernetes
 //! testimony their accounts of operations, added to the samples of these ranks
@@ -42,6 +43,7 @@ mod gaps;
 mod gather;
 mod held;
 mod helpers;
+mod inside;
 mod judge;
 mod launched;
 #[cfg(test)]

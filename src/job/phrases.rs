@@ -35,7 +35,7 @@ pub(super) fn helped_by(member: &Member) -> Option<String> {
 }
 
 /// "waits for lock x at y.py:3", "is running at y.py:3".
-fn of_thread(thread: &Doing) -> String {
+pub(super) fn of_thread(thread: &Doing) -> String {
     let at = place_phrase(&thread.place);
     match &thread.wait {
         Some(wait) => format!("waits for {wait}{at}"),

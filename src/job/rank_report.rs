@@ -152,6 +152,7 @@ impl Teller<'_> {
                 certainty: wait.certainty,
                 proof: Proof::of(wait.certainty),
                 evidence: links.iter().map(|link| link.evidence.clone()).collect(),
+                by_holders_alone: false,
             });
             for link in links {
                 for (holder, evidence) in self.holders(link) {
@@ -336,7 +337,13 @@ impl Teller<'_> {
             let link = self.judgement.links.waits.get(*place).and_then(|links| links.get(*link));
             let wait = link.and_then(|link| rank.now.waits.get(link.wait));
             let (label, at) = wait.map_or(("something".to_owned(), ""), |wait| (waited_for(wait), wait.place.as_str()));
-            format!("{} waits for {label}{}", self.in_full(rank), place_phrase(at))
+            let held = wait.and_then(|wait| wait.held_by.as_ref());
+            let (through, holder) = held.zip(link).map_or((String::new(), String::new()), |(held, link)| {
+                let by: Vec<String> = self.holders(link).iter().map(|(rank, _)| format!("rank {rank}")).collect();
+                let relation = if held.is_lock { "held by" } else { "whose only other end has" };
+                (held.through.clone(), format!(", {relation} {}", by.join(", ")))
+            });
+            format!("{} waits for {through}{label}{}{holder}", self.in_full(rank), place_phrase(at))
         };
         let parts: Vec<String> = cycle.steps.iter().take(MOST_SAID).map(part).collect();
         let more = match cycle.steps.len().saturating_sub(MOST_SAID) {
@@ -347,7 +354,14 @@ impl Teller<'_> {
         if self.judgement.verdict.exit_code() != 0 {
             return text;
         }
+        let free = cycle.steps.iter().map(|(place, _)| &self.job.ranks[*place]);
+        let free = free.filter_map(|rank| Some((rank.number, rank.now.free_thread.as_ref()?))).next();
+        let of_free = |(rank, thread): (u32, &super::digest::Doing)| {
+            format!("thread {} of rank {rank} may still act: it {}", thread.tid, super::phrases::of_thread(thread))
+        };
+        let free = free.map_or("another thread of theirs may still act".to_owned(), of_free);
         let why = match cycle.doubts.first() {
+            _ if cycle.doubts.contains(&Doubt::FreeThread) => free.as_str(),
             Some(Doubt::Alike) => "nothing that could be read says whether these waits stood still between the looks",
             Some(Doubt::Talk) => "bytes went over a TCP connection between two of them from one round to the next",
             _ => "it was seen in one round, and a healthy job looks so at times: look again with a second round",
@@ -406,7 +420,8 @@ impl Teller<'_> {
             let rank = &self.job.ranks[*place];
             let wait = rank.now.waits.iter().find(|wait| wait.holds_up_main);
             let operation = wait.and_then(|wait| wait.collective.as_ref()).map(super::links::called);
-            let at = wait.map_or(rank.now.main.place.clone(), |wait| wait.place.clone());
+            let own = wait.filter(|wait| wait.held_by.is_none());
+            let at = own.map_or(rank.now.main.place.clone(), |wait| wait.place.clone());
             groups.entry((operation.unwrap_or_default(), at)).or_default().push(rank.number);
         }
         let mut groups: Vec<_> = groups.into_iter().collect();

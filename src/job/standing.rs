@@ -46,7 +46,11 @@ pub(super) fn went_on(rank: &Rank<'_>) -> bool {
 /// Whether the rank was in the same wait in the round before, and has not left it since.
 fn is_in(before: &Member, wait: &RankWait) -> bool {
     let is_same = |earlier: &RankWait| {
-        earlier.tid == wait.tid && earlier.collective == wait.collective && earlier.connection == wait.connection
+        earlier.tid == wait.tid
+            && earlier.collective == wait.collective
+            && earlier.connection == wait.connection
+            && earlier.held_by == wait.held_by
+            && (wait.held_by.is_none() || earlier.label == wait.label)
     };
     !wait.left && before.waits.iter().any(is_same)
 }

@@ -195,6 +195,7 @@ fn add(member: &mut Member, said: &Said, behind: &BTreeMap<String, u64>) {
         left: false,
         collective: Some(collective),
         connection: None,
+        held_by: None,
     });
     if member.main.wait.is_none() {
         member.main.wait = Some(label);
@@ -250,6 +251,7 @@ fn without_a_look(
             },
             waits: Vec::new(),
             others: 0,
+            free_thread: None,
             connections: Vec::new(),
             carried: Vec::new(),
             threads: 0,

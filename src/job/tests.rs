@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::digest::{Digest, DigestError, Doing, Look, Member, RankWait, Seen, Told};
+use super::digest::{Digest, DigestError, Doing, HeldBy, Look, Member, RankWait, Seen, Told};
 use super::report as told;
 use crate::report::{Certainty, Gap, Host, Identity, Job, Report, ThreadState, Verdict};
 use crate::waits::collective::Collective;
@@ -32,6 +32,7 @@ pub(super) fn member(rank: u32, size: u32) -> Member {
         },
         waits: Vec::new(),
         others: 0,
+        free_thread: None,
         connections: Vec::new(),
         carried: Vec::new(),
         threads: 1,
@@ -77,6 +78,7 @@ pub(super) fn waits(mut member: Member, collective: Collective) -> Member {
         left: false,
         collective: Some(collective),
         connection: None,
+        held_by: None,
     });
     member
 }
@@ -131,6 +133,125 @@ fn two_that_receive_from_each_other_are_in_a_deadlock() {
     assert_eq!(report.findings[0].code, "rank-cycle");
     assert_eq!(report.holds[0].holder_rank, Some(1));
     assert!(report.gaps.is_empty(), "{:?}", report.gaps);
+}
+
+/// All ranks on one machine, twice the same.
+fn on_one_node(members: &[Member]) -> Report {
+    let first = look(1, "node", &[], members.to_vec());
+    let mut digest = Digest::default();
+    digest.add(look(2, "node", &[&first], members.to_vec()));
+    digest.add(first);
+    told(&digest)
+}
+
+/// The rank's main thread needs a lock that this rank has, for so long.
+fn needs_lock_of(mut member: Member, holder: u32, since_ms: u64) -> Member {
+    member.verdict = Verdict::Blocked;
+    member.waits.push(RankWait {
+        label: "flock on f".into(),
+        place: "prog.py:8 locked".into(),
+        since_ms: Some(since_ms),
+        collective: None,
+        held_by: Some(HeldBy {
+            pid: 100 + holder as i32,
+            is_lock: true,
+            through: "mutex m at prog.py:7 main, held by process prog 9, which waits for ".into(),
+            evidence: "/proc/locks".into(),
+        }),
+        ..waits(super::tests::member(9, 10), operation("recv", &[])).waits.remove(0)
+    });
+    member
+}
+
+#[test]
+fn what_a_process_of_a_rank_holds_closes_a_cycle() {
+    let ring = |since_ms: u64| {
+        [waits(member(0, 3), operation("recv", &[1])), needs_lock_of(member(1, 3), 0, since_ms), crossed().remove(2)]
+    };
+    let report = on_one_node(&ring(60_000));
+    assert_eq!(report.verdict, Verdict::Deadlock, "{}", report.summary);
+    let said = "rank 1 (node, prog 101) waits for mutex m at prog.py:7 main, held by process prog 9, which waits for \
+                flock on f at prog.py:8 locked, held by rank 0. 1 more rank waits because of this: rank 2 in barrier";
+    assert!(report.summary.contains(said), "{}", report.summary);
+    assert_eq!((report.cycles[0].edges.len(), report.findings[0].code.as_str()), (2, "rank-cycle"));
+    assert_eq!(on_one_node(&ring(10)).verdict, Verdict::Blocked, "it woke between the rounds");
+    let mut timed = ring(60_000);
+    timed[1].waits[0].timed = true;
+    assert_eq!(on_one_node(&timed).verdict, Verdict::SuspectedDeadlock);
+    // The number of a process of another machine is another process's.
+    assert_eq!(still(ring(60_000).to_vec()).verdict, Verdict::Blocked);
+    // The lock of a third rank, which goes on, is no cycle.
+    let late = [ring(60_000)[0].clone(), needs_lock_of(member(1, 3), 2, 60_000), member(2, 3)];
+    let report = on_one_node(&late);
+    assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
+    assert!(report.summary.starts_with("2 ranks wait for rank 2 ("), "{}", report.summary);
+    // Its own: a helper of its waits for what only it could write.
+    let report = on_one_node(&[needs_lock_of(member(0, 2), 0, 60_000), waits(member(1, 2), operation("recv", &[0]))]);
+    assert_eq!(report.verdict, Verdict::Deadlock, "{}", report.summary);
+    assert!(report.summary.contains("held by rank 0. 1 more rank waits because of this: rank 1"), "{}", report.summary);
+}
+
+#[test]
+fn a_thread_that_may_act_keeps_a_cycle_from_being_one() {
+    let asleep = |mut member: Member| {
+        member.others = 1;
+        member.free_thread = Some(Doing { tid: 9, state: ThreadState::Sleeping, wait: None, ..member.main.clone() });
+        member
+    };
+    let mut members = crossed();
+    members[1] = asleep(members[1].clone());
+    let report = still(members.clone());
+    assert_eq!(report.verdict, Verdict::Blocked);
+    let said = "Not confirmed, since thread 9 of rank 1 may still act: it is sleeping at prog.py:1 main: Rank 0 (";
+    assert!(report.summary.starts_with(said), "{}", report.summary);
+    // One that has the same nature in a rank behind the cycle changes nothing.
+    let mut behind = crossed();
+    behind[2] = asleep(behind[2].clone());
+    assert_eq!(still(behind).verdict, Verdict::Deadlock);
+}
+
+#[test]
+fn the_deepest_cause_leads() {
+    let in_something = |mut member: Member, verdict: Verdict| {
+        member.verdict = verdict;
+        member.finding = Some(Told {
+            code: "lock-order-cycle".into(),
+            title: "locks in two orders".into(),
+            message: "A holds one and waits for two.".into(),
+            tids: Vec::new(),
+            certainty: Certainty::Exact,
+        });
+        member
+    };
+    let first = in_something(waits(member(0, 2), operation("recv", &[1])), Verdict::Deadlock);
+    let report = still(vec![first.clone(), in_something(member(1, 2), Verdict::Stuck)]);
+    assert_eq!(report.verdict, Verdict::Stuck);
+    assert!(report.summary.starts_with("rank 1 ("), "{}", report.summary);
+    assert!(
+        report.summary.ends_with("1 more rank waits because of this: rank 0 in recv at prog.py:0 main."),
+        "{}",
+        report.summary
+    );
+    assert_eq!(still(vec![first, member(1, 2)]).verdict, Verdict::Deadlock);
+}
+
+#[test]
+fn another_thread_that_waits_for_a_rank_is_as_stuck_as_that_rank() {
+    let with_thread = |operation: Collective| {
+        let mut members = crossed();
+        let of_thread = waits(member(1, 3), operation).waits.remove(0);
+        members[1].waits.push(RankWait { tid: 9, holds_up_main: false, ..of_thread });
+        members[1].others = 1;
+        members
+    };
+    let verdict = |members: Vec<Member>| still(members).verdict;
+    assert_eq!(verdict(with_thread(operation("recv", &[0]))), Verdict::SuspectedDeadlock);
+    assert_eq!(verdict(with_thread(operation("recv", &[2]))), Verdict::SuspectedDeadlock, "rank 2 waits for rank 0");
+    let mut goes_on = with_thread(operation("recv", &[2]));
+    goes_on[2] = member(2, 3);
+    assert_eq!(verdict(goes_on), Verdict::Blocked);
+    let from_anybody = Collective { any: true, ..operation("recv", &[]) };
+    assert_eq!(verdict(with_thread(from_anybody)), Verdict::Blocked);
 }
 
 #[test]
@@ -414,6 +535,7 @@ fn connections_join_what_has_no_numbers() {
                 left: false,
                 collective: None,
                 connection: Some(end),
+                held_by: None,
             });
             member
         })
@@ -472,14 +594,14 @@ fn bad_files_are_told_apart() {
     let text = String::from_utf8(bytes).expect("text");
     let changed = text.replace("prog.py:1 main", "prog.py:9 main");
     assert!(why(changed.as_bytes()).to_string().contains("was changed"));
-    let newer = text.replace("\"version\":\"1.7\"", "\"version\":\"2.0\"");
+    let newer = text.replace("\"version\":\"1.8\"", "\"version\":\"2.0\"");
     assert!(matches!(why(newer.as_bytes()), DigestError::Newer { .. }));
-    let later = text.replace("\"version\":\"1.7\"", "\"version\":\"1.8\"").replace("\"round\"", "\"wind\":3,\"round\"");
+    let later = text.replace("\"version\":\"1.8\"", "\"version\":\"1.9\"").replace("\"round\"", "\"wind\":3,\"round\"");
     let later = Digest::read(later.as_bytes(), "x").expect("additions are skipped");
     let mut both = Digest::read(text.as_bytes(), "x").expect("a digest");
-    assert_eq!((later.later_version(), both.later_version()), (Some("1.8"), None));
+    assert_eq!((later.later_version(), both.later_version()), (Some("1.9"), None));
     both.merge(later);
-    assert_eq!(both.later_version(), Some("1.8"), "it cannot be written again without a loss");
+    assert_eq!(both.later_version(), Some("1.9"), "it cannot be written again without a loss");
     for step in (0..text.len()).step_by(97) {
         let _ = Digest::read(&text.as_bytes()[..step], "x");
     }

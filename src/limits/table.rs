@@ -300,6 +300,8 @@ limits! {
         MOST_CANDIDATES: usize = 4096, Told "whom the thread waits for is not said then: the wait is told by its call alone";
         /// Requests of one call of MPI_Waitall that are read.
         MOST_REQUESTS: usize = 4096, Told "whom it waits for beyond these is not said: the wait is told by its call and the others";
+        /// Frames between the program's call and the innermost function that has a name of MPI's.
+        MOST_INNER: usize = 8, Told "whom the thread waits for is not said then: the wait is told by its call alone";
         /// Letters of the name of a class of Open MPI.
         LONGEST_CLASS_NAME: usize = 64, Shape "no class has a longer name";
         /// Letters of the name of a communicator (MPI_MAX_OBJECT_NAME).

@@ -126,6 +126,9 @@ pub struct Wait {
     pub proof: Proof,
     /// The evidence, in sentences.
     pub evidence: Vec<String>,
+    /// Nothing but its holders can end it, as far as is known. Not in JSON.
+    #[serde(skip)]
+    pub by_holders_alone: bool,
 }
 
 /// One hold.

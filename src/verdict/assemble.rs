@@ -16,7 +16,7 @@ use crate::limits::live::MOST_ANCESTORS;
 use crate::report::{self, Report};
 use crate::threads::{FrameKind, Role};
 use crate::waits::kinds::Topic;
-use crate::waits::{Party, ResourceKey, Scope, Wait};
+use crate::waits::{Observations, Party, ResourceKey, Scope, Wait, WakeSource, Waker};
 
 /// Make the report; `written` is what it says of frames, where that is known already.
 pub(crate) fn report(
@@ -33,6 +33,7 @@ pub(crate) fn report(
     gaps.extend(seen.gaps.iter().cloned());
     gaps.extend(judgement.gaps);
     let callbacks = Callbacks::of(input, &names);
+    let wakers = Wakers::of(seen);
     let roles = &judgement.roles;
     let mut written =
         written.unwrap_or_else(|| input.threads.iter().map(|threads| frames::all(threads)).collect()).into_iter();
@@ -71,6 +72,7 @@ pub(crate) fn report(
                     certainty: wait.certainty,
                     proof: wait.proof(),
                     evidence: wait.evidence.clone(),
+                    by_holders_alone: !wakers.may_end(seen, wait),
                 }
             })
             .collect(),
@@ -140,6 +142,39 @@ fn nccl_ras(heard: &Heard) -> report::NcclRas {
 /// The call site of this frame.
 fn call_site(names: &Names<'_>, party: &Party, frame: Option<usize>) -> report::CallSite {
     frame.map_or_else(Default::default, |frame| call_sites::call_site(names.frames(party), frame))
+}
+
+/// The wake sources of each resource.
+struct Wakers<'a>(HashMap<&'a ResourceKey, Vec<&'a WakeSource>>);
+
+impl<'a> Wakers<'a> {
+    fn of(seen: &'a Observations) -> Wakers<'a> {
+        let mut by_resource: HashMap<&ResourceKey, Vec<&WakeSource>> = HashMap::new();
+        for wake_source in &seen.wake_sources {
+            by_resource.entry(&wake_source.resource).or_default().push(wake_source);
+        }
+        Wakers(by_resource)
+    }
+
+    /// Whether something beside its holders may end a wait, unless somebody requests that.
+    fn may_end(&self, seen: &Observations, wait: &Wait) -> bool {
+        let is_holder = |party: &Party| {
+            let of = |holder: &Party| match (holder, party) {
+                (Party::Process(own), Party::Thread(process, _)) => own == process,
+                (holder, party) => holder == party,
+            };
+            seen.holds.iter().any(|hold| hold.resource == wait.resource && of(&hold.holder))
+        };
+        let sources = self.0.get(&wait.resource).map(Vec::as_slice).unwrap_or_default();
+        sources.iter().any(|one| {
+            one.waiter.as_ref().is_none_or(|only| *only == wait.waiter)
+                && match &one.by {
+                    Waker::ByItself => true,
+                    Waker::OnRequest => false,
+                    Waker::Party(party) => *party != wait.waiter && !is_holder(party),
+                }
+        })
+    }
 }
 
 /// The outermost frames at which threads took what others wait for.

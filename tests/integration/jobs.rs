@@ -2,7 +2,7 @@
 //!
 //! Needs Open MPI (mpicc, mpirun), which scripts/test installs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -31,8 +31,13 @@ fn program() -> Option<PathBuf> {
 
 /// Three ranks in this scenario.
 fn start(program: &PathBuf, scenario: &str) -> Target {
+    start_with(program, scenario, None)
+}
+
+/// The same, with a file whose lock is at stake.
+fn start_with(program: &PathBuf, scenario: &str, file: Option<&Path>) -> Target {
     let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--oversubscribe", "-n", "3"]).arg(program).arg(scenario);
+    mpirun.args(["--oversubscribe", "-n", "3"]).arg(program).arg(scenario).args(file);
     mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     mpirun.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
     Target::start(&mut mpirun)
@@ -65,9 +70,16 @@ fn cycle(report: &Value) -> Vec<&str> {
 #[test]
 fn ranks_that_wait_for_each_other_are_named() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
-    for (scenario, members) in
-        [("receive", 2), ("sends", 2), ("wait", 2), ("waitall", 2), ("exchange", 3), ("mismatch", 3)]
-    {
+    for (scenario, members) in [
+        ("receive", 2),
+        ("probe", 2),
+        ("small", 2),
+        ("sends", 2),
+        ("wait", 2),
+        ("waitall", 2),
+        ("exchange", 3),
+        ("mismatch", 3),
+    ] {
         let target = start(&program, scenario);
         let report = until(&target, "deadlock");
         assert_eq!(cycle(&report).len(), members, "{scenario}: {}", report["summary"]);
@@ -84,6 +96,61 @@ fn ranks_with_other_threads_of_the_program_are_suspected_at_most() {
     let target = start(&program, "listen");
     let report = until(&target, "suspected-deadlock");
     assert!(report["gaps"].to_string().contains("a member has other threads of the program"), "{}", report["gaps"]);
+}
+
+/// One graph for the job: locks, files and pipes of ranks and of their helpers, and messages between ranks.
+#[test]
+fn a_cycle_is_found_through_helpers_threads_files_and_pipes() {
+    let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lock");
+    let receives = "waits for MPI_Recv from rank 1 (tag 40) at mpi.c:";
+    for (scenario, members, parts) in [
+        ("file", 2, &[receives, "waits for flock on ", "held by rank 0."][..]),
+        ("helper", 2, &[receives, "waits for mutex ", "held by process mpi ", "which waits for flock on "]),
+        ("thread", 2, &[receives, "waits for mutex ", "held by thread ", "which waits for flock on "]),
+        (
+            "child",
+            1,
+            &[
+                "waits for mutex ",
+                "held by process mpi ",
+                "which waits for data in ",
+                "whose only other end has rank 1.",
+            ],
+        ),
+    ] {
+        let target = start_with(&program, scenario, Some(&file));
+        let report = until(&target, "suspected-deadlock");
+        let summary = report["summary"].as_str().unwrap_or_default();
+        assert_eq!(cycle(&report).len(), members, "{scenario}: {summary}");
+        for part in parts {
+            assert!(summary.contains(part), "{scenario}: {part} in {summary}");
+        }
+        drop(target);
+        let late = format!("{scenario}-late");
+        let target = start_with(&program, &late, Some(&file));
+        for round in 0..3 {
+            let (code, report) = job(&target);
+            assert_eq!(
+                (code, &report["cycles"]),
+                (0, &Value::Array(Vec::new())),
+                "{late}, look {round}: {}",
+                report["summary"]
+            );
+        }
+    }
+}
+
+/// Main threads that receive from each other, while other threads sleep before they send.
+#[test]
+fn a_thread_that_sleeps_may_send_later() {
+    let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
+    let target = start(&program, "timer");
+    for round in 0..3 {
+        let (code, report) = job(&target);
+        assert_eq!((code, &report["cycles"]), (0, &Value::Array(Vec::new())), "look {round}: {}", report["summary"]);
+    }
 }
 
 #[test]

@@ -80,10 +80,39 @@ fn who_waits_for_whom_is_told_by_the_arguments_of_calls() {
     let of = |rank: u32| format!("waits for MPI_Sendrecv of MPI_COMM_WORLD with rank {rank} (tag 71) at mpi.c:");
     until(&target, "deadlock", &[&of(0), &of(1), &of(2)]);
     drop(target);
+    // A persistent receive, and a barrier of two of three.
+    let target = start(&program, &mpirun, "small");
+    let parts = [
+        "waits for MPI_Barrier of the communicator with context ",
+        "with rank 1 at mpi.c:",
+        "waits for MPI_Wait of MPI_COMM_WORLD with rank 0 (tag 40) at mpi.c:",
+    ];
+    wait_until("the two wait for each other", || {
+        let (_, report) = job(&target);
+        parts.iter().all(|part| report["summary"].as_str().unwrap_or_default().contains(part))
+    });
+    drop(target);
     let target = start(&program, &mpirun, "mismatch");
     let orders = "rank 0 is in barrier of MPI_COMM_WORLD, rank 1 is in bcast of the communicator with context ";
     let groups = "Two groups of ranks are used in different orders: ";
     until(&target, "suspected-deadlock", &[groups, orders, "with rank 0 at mpi.c:"]);
+}
+
+/// Main threads that receive from each other, while other threads sleep before they send.
+#[test]
+fn a_thread_that_sleeps_may_send_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some((program, mpirun)) = program(folder.path()) else { return skipped!("no MPICH: mpicc and mpirun") };
+    let target = start(&program, &mpirun, "timer");
+    for round in 0..3 {
+        let (code, report) = job(&target);
+        assert_eq!(
+            (code, &report["cycles"]),
+            (Some(0), &Value::Array(Vec::new())),
+            "look {round}: {}",
+            report["summary"]
+        );
+    }
 }
 
 /// Two rounds that somebody else orders are counted by nobody.

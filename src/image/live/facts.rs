@@ -254,6 +254,8 @@ impl ProcessFacts {
         let with_files = wanted || threads.len() <= MOST_SCHED_FILES;
         if with_files || told.is_some() {
             clocks.add(now.processors.clone());
+            // A process that came in since then was not stopped.
+            let released = released.filter(|instant| earlier.at < *instant);
             tell_sleeps(clocks, pid, &mut threads, (released, with_files));
         }
         let main = threads.get(&pid);

@@ -35,6 +35,7 @@ pub(in super::super) fn member(number: i32, role: &str) -> Member {
         main: Doing { tid: pid, name: "main".into(), state: ThreadState::Sleeping, place: String::new(), wait: None },
         waits: Vec::new(),
         others: 3,
+        free_thread: None,
         connections: Vec::new(),
         carried: Vec::new(),
         threads: 1,

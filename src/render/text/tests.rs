@@ -84,6 +84,7 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         certainty: Certainty::Exact,
         proof: Proof::Recorded,
         evidence: vec![evidence.to_string()],
+        by_holders_alone: false,
     }
 }
 

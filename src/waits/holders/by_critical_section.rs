@@ -210,7 +210,7 @@ fn taken(
         if calls.is_ambiguous && !goes_on() {
             continue;
         }
-        let CallsAndWrites { calls: mut sites, writes } = steps.code().read_around(frame, thread.pthread);
+        let CallsAndWrites { calls: mut sites, writes, .. } = steps.code().read_around(frame, thread.pthread);
         // Calls in another branch do not concern this thread.
         sites.retain(|site| !steps.code().is_elsewhere(site.at, frame.lookup));
         let mut changes = steps.changes(start, sites, &mut guarded, depth);

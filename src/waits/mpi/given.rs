@@ -1,11 +1,12 @@
 //! The arguments that the program passed to a call of MPI that a thread is in.
 //!
-//! In: the thread's frames. Out: parameters by their numbers, from 0, as far as the code has kept them. The same for every
-//! implementation: what handles are is not known here.
+//! In: the thread's frames. Out: parameters by their numbers, from 0, as far as the called function has kept them, or the
+//! caller's code says what it passed. The same for every implementation: what handles are is not known here.
 
-use super::calls::{Call, REQUESTS};
-use crate::code::Code;
+use super::calls::{Call, REQUESTS, call};
+use crate::code::{CallSite, Code};
 use crate::image::Addr;
+use crate::limits::mpi::MOST_INNER;
 use crate::waits::thread::{Process, ThreadView};
 
 /// The parameters of one call.
@@ -24,7 +25,18 @@ impl<'a> Given<'a> {
 
     /// One that is a number.
     pub(super) fn number(&self, number: usize) -> Option<i32> {
-        self.code.int_parameter(&self.thread.thread?.native.frames, self.native, number)
+        // What a caller sets before its call is certain; a called function may use the place of a parameter again.
+        let kept = || self.code.int_parameter(&self.thread.thread?.native.frames, self.native, number);
+        self.passed(number).map(low_half).or_else(kept)
+    }
+
+    /// One of the first, as the caller passes it.
+    fn passed(&self, number: usize) -> Option<u64> {
+        // Inner functions without names of their own may stand between.
+        let callers = self.thread.thread?.native.frames.get(self.native + 1..)?.iter().take(MOST_INNER);
+        let is_call = |site: &CallSite| site.function.as_deref().and_then(call).is_some();
+        let current = callers.filter_map(|caller| self.code.read_around(caller, None).current).find(is_call)?;
+        current.arguments.get(number).copied().flatten()
     }
 
     /// One that is a pointer.
@@ -39,4 +51,10 @@ impl<'a> Given<'a> {
         let count = count.map_or(Some(1), number);
         Some(self.pointer(*at).zip(count).unwrap_or((Addr(0), 0)))
     }
+}
+
+/// An `int`.
+fn low_half(value: u64) -> i32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
 }

@@ -123,7 +123,26 @@ pub(super) fn pending(
     let Some(handle) = handle(parameters.communicator) else { return Vec::new() };
     let arguments = Arguments { handle, peer: parameters.peer.map(argument), tag: parameters.tag.map(argument) };
     let receives = call.role == Role::Receive;
-    account(memory, objects, call, receives, arguments).into_iter().collect()
+    let found = account(memory, objects, call, receives, arguments);
+    let is_of_all = parameters.peer.is_none() && handle != WORLD;
+    match found {
+        Some(one) if is_of_all => with_others(memory, objects, handle, one),
+        found => found.into_iter().collect(),
+    }
+}
+
+/// An operation of all ranks of a communicator, once for each of the others.
+fn with_others(memory: &dyn Memory, objects: &[Addr], handle: u32, one: Pending) -> Vec<Pending> {
+    let own = objects.iter().find_map(|at| Communicator::at(memory, *at, handle));
+    let others = own.filter(|own| usize::try_from(own.size).is_ok_and(|size| size <= MOST_REQUESTS)).and_then(|own| {
+        let others = (0..own.size).filter(|rank| *rank != own.rank);
+        others.map(|rank| own.rank_in_job(memory, rank)).collect::<Option<Vec<u32>>>()
+    });
+    let of = |peer: u32| Pending { peer: Some(peer), is_inferred: true, ..one.clone() };
+    match others {
+        Some(others) if !others.is_empty() => others.into_iter().map(of).collect(),
+        _ => vec![one],
+    }
 }
 
 /// The arguments of a call: those that it has, as far as they are known.
@@ -335,7 +354,8 @@ impl Communicator {
     fn rank_in_job(&self, memory: &dyn Memory, rank: u32) -> Option<u32> {
         let word = |offset: u64| memory.u64(self.group + offset).ok();
         let in_job = match word(group::HAS_TABLE)? & 0xff {
-            0 => u64::from(rank).checked_mul(word(group::STRIDE)?)?.checked_add(word(group::OFFSET)?)?,
+            // The stride of a turned group is below 0.
+            0 => u64::from(rank).wrapping_mul(word(group::STRIDE)?).wrapping_add(word(group::OFFSET)?),
             1 => memory.u64(Addr(word(group::TABLE)?) + 8 * u64::from(rank)).ok()?,
             _ => return None,
         };
@@ -425,6 +445,11 @@ mod tests {
         made.u64(GROUP + 32, 2);
         let one = told(&made, "MPI_Recv", of(OTHER, 1, 40)).expect("an account");
         assert_eq!((one.peer, one.group.as_deref()), (Some(6), Some("the communicator with context 496")));
+        made.u64(GROUP + 24, 2);
+        made.u64(GROUP + 32, u64::MAX);
+        assert_eq!(told(&made, "MPI_Recv", of(OTHER, 2, 40)).and_then(|one| one.peer), Some(0), "turned");
+        made.u64(GROUP + 24, 0);
+        assert_eq!(told(&made, "MPI_Recv", of(OTHER, 2, 40)).and_then(|one| one.peer), None, "below the first");
         made.u64(GROUP + 16, 1);
         made.u64(GROUP + 24, GROUP + 0x100);
         made.u64(GROUP + 0x108, 5);

@@ -95,12 +95,18 @@ impl Request {
     pub(super) fn at(memory: &dyn Memory, at: Addr) -> Option<Request> {
         let word = |offset: u64| memory.u32(at + offset).ok();
         let handle = word(0).filter(|own| handle::is(*own, handle::REQUEST))?;
+        let counter = Addr(memory.u64(at + request::COUNTER_POINTER).ok()?);
         let receives = match word(request::KIND)? {
             request::SEND => false,
             request::RECEIVE => true,
-            _ => return None,
+            // A persistent request that was started counts by the request of its message.
+            _ => {
+                let message = counter.0.checked_sub(request::COUNTER).map(Addr).filter(|message| *message != at)?;
+                let is_message = matches!(memory.u32(message + request::KIND), Ok(request::SEND | request::RECEIVE));
+                return Request::at(memory, message).filter(|_| is_message).map(|one| Request { handle, ..one });
+            }
         };
-        memory.u64(at + request::COUNTER_POINTER).ok().filter(|counter| *counter == (at + request::COUNTER).0)?;
+        Some(counter).filter(|counter| *counter == at + request::COUNTER)?;
         word(request::COUNTER).filter(|left| (1..request::PARTS).contains(left))?;
         let communicator = |offset: &u64| {
             let object = memory.u64(at + *offset).ok().map(Addr)?;
@@ -193,6 +199,24 @@ mod tests {
         let mut of_another = receives(TAG, 0xffff_ffff_9fff_ffff);
         of_another.u64(UCX - 256, REQUEST + 0x110);
         assert_eq!(read(&of_another).map(|one| one.communicator), Some(Communication::Unsaid));
+    }
+
+    #[test]
+    fn a_persistent_request_is_that_of_its_message() {
+        const PERSISTENT: u64 = REQUEST + 0x1000;
+        let mut made = receives(0x01f0_0001_0000_0028, 0xffff_ffff_9fff_ffff);
+        made.zero(PERSISTENT, 0x110);
+        for (number, word) in [0x0000_0001_ac00_0001, 4, REQUEST + 24, 0].iter().enumerate() {
+            made.u64(PERSISTENT + 8 * number as u64, *word);
+        }
+        let one = Request::at(&made.bytes, Addr(PERSISTENT)).expect("a request");
+        assert_eq!((one.handle, one.at, one.source, one.tag), (0xac00_0001, Addr(REQUEST), Some(1), Some(40)));
+        // Not started, or started for a message that is over.
+        made.u64(PERSISTENT + 16, PERSISTENT + 24);
+        assert_eq!(Request::at(&made.bytes, Addr(PERSISTENT)), None);
+        made.u64(PERSISTENT + 16, REQUEST + 24);
+        made.u32(REQUEST + 24, 0);
+        assert_eq!(Request::at(&made.bytes, Addr(PERSISTENT)), None);
     }
 
     #[test]
