@@ -56,12 +56,7 @@ pub(crate) fn reason(prediction: &Prediction, seen: &Seen, nearest: &[String]) -
             .into();
     }
     if prediction.is_wake_up() {
-        let held = if seen.has_met() {
-            "the wake-up came first, and the wait did not need it"
-        } else {
-            "the wake-up did not come meanwhile"
-        };
-        return format!("no wake-up was lost: {held}: {}", tried(seen));
+        return format!("no wake-up was lost: it did not come meanwhile: {}", tried(seen));
     }
     if seen.has_met() {
         let met = seen.counts.iter().map(|counts| counts.met).max().unwrap_or_default();

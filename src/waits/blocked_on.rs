@@ -8,7 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::blocked_call::{Call, Futex};
-use super::model::{Certainty, Needs, Resource};
+use super::model::{Certainty, Needs, Resource, has_one_end};
 use crate::image::{Addr, Gap};
 
 /// A family's result for one thread's wait.
@@ -78,7 +78,7 @@ impl BlockedOn {
 
     /// Whether nothing but what it waits for ends it, as of [`Wait::has_one_end`](crate::waits::model::Wait::has_one_end).
     pub(crate) fn has_one_end(&self) -> bool {
-        !self.timed && (!self.spinning || self.certainty == Certainty::Exact)
+        has_one_end(self.timed, self.spinning, self.certainty, self.resource.key.kind)
     }
 
     /// A better account of the same wait: another resource, the same call.

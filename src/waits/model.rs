@@ -208,11 +208,16 @@ pub(crate) struct Wait {
     pub place: Option<TakenAt>,
 }
 
+/// As of [`Wait::has_one_end`].
+pub(super) fn has_one_end(timed: bool, spinning: bool, certainty: Certainty, kind: &Kind) -> bool {
+    !timed && (!spinning || certainty == Certainty::Exact && kind.is_gpu())
+}
+
 impl Wait {
-    /// Whether nothing but what it waits for ends it. A thread may spin beside other work; in a call that only waits it
-    /// does not.
+    /// Whether nothing but what it waits for ends it. A thread may spin beside other work, and a lock may come free
+    /// between two of its tries; in a call that only waits for the GPU neither happens.
     pub(crate) fn has_one_end(&self) -> bool {
-        !self.timed && (!self.spinning || self.certainty == Certainty::Exact)
+        has_one_end(self.timed, self.spinning, self.certainty, self.resource.kind)
     }
 }
 

@@ -69,7 +69,7 @@ def main():
         provoke = [*run, "--provoke", "--report-dir", folder, "--", *seed]
         said = table.run("run --provoke: deadlock", number, provoke, deadlocks)
         table.run("GIL released at the launch: ends", number, [*run, "--provoke", "--", *seed, "released"],
-                  lambda status, said: status == 0 and "made to happen" not in said)
+                  lambda status, said: status == 0 and "\ndeadlock: " not in said)
         snapshots, orders = sorted(folder.glob("*.snapshot.zst")), folder / "hang.orders"
         if snapshots:
             subprocess.run([arguments.lockscope, "core", snapshots[0], "-q", "--reproducer", orders], check=False,

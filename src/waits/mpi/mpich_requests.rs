@@ -103,7 +103,8 @@ impl Request {
             _ => {
                 let message = counter.0.checked_sub(request::COUNTER).map(Addr).filter(|message| *message != at)?;
                 let is_message = matches!(memory.u32(message + request::KIND), Ok(request::SEND | request::RECEIVE));
-                return Request::at(memory, message).filter(|_| is_message).map(|one| Request { handle, ..one });
+                let message = if is_message { Request::at(memory, message) } else { None };
+                return message.map(|one| Request { handle, ..one });
             }
         };
         Some(counter).filter(|counter| *counter == at + request::COUNTER)?;
