@@ -3,7 +3,6 @@
 //! In: the memory of a process, the table's address of its calls, the row of a thread. Out: a [`DriverCall`]. The
 //! offsets are those of `preload/table.rs`, version 3. The head has the sizes of the parts that may grow.
 
-use super::table::time;
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::recorder::{LONGEST_FUNCTION, MOST_FUNCTIONS};
 
@@ -67,6 +66,11 @@ pub(super) struct Calls<'m> {
     function_size: u64,
     function_count: u64,
     epoch: u64,
+}
+
+/// A time of the table, in nanoseconds since 1970; zero stands for none.
+pub(super) fn time(written: u64, epoch: u64) -> Option<u64> {
+    (written != 0).then(|| written.wrapping_add(epoch))
 }
 
 impl<'m> Calls<'m> {

@@ -5,7 +5,7 @@
 //! of locks that lie near each other do so, too. The table has the sizes of its parts itself. Nothing of it is believed
 //! that is not of the process's own threads: fork copies the rows of threads that the child does not have.
 
-use super::calls::{Calls, DriverCall};
+use super::calls::{Calls, DriverCall, time};
 use crate::image::{Addr, Mapping, MemoryExt, ProcessImage};
 use crate::limits;
 use crate::limits::recorder::{LARGEST_DATA, LONGEST_TEXT, MOST_GENERATIONS, MOST_HELD, MOST_ROWS};
@@ -196,11 +196,6 @@ struct Table<'p> {
     hashed: u64,
     sites: Addr,
     site_count: u64,
-}
-
-/// A time of the table, in nanoseconds since 1970; zero stands for none.
-pub(super) fn time(written: u64, epoch: u64) -> Option<u64> {
-    (written != 0).then(|| written.wrapping_add(epoch))
 }
 
 impl<'p> Table<'p> {

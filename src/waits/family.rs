@@ -25,6 +25,12 @@ pub(crate) trait Family {
         None
     }
 
+    /// Why a thread of the process, by its position, runs no code of the program as things stand. The reason follows the
+    /// thread's name.
+    fn idle(&self, _process: &Process<'_>, _thread: usize) -> Option<String> {
+        None
+    }
+
     /// Whether a thread of the process, by its position, could do something with one of these descriptors.
     fn user(&self, _process: &Process<'_>, _thread: usize, _descriptors: &[i32]) -> Option<Way> {
         None

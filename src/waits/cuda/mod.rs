@@ -23,7 +23,7 @@ use crate::image::gpu::has_device_file;
 use crate::image::{Addr, TaskState};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::CudaLibrary;
-use crate::waits::family::{Family, Registered, Way};
+use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
@@ -80,13 +80,6 @@ impl Cuda {
             if libraries.is_empty() { Vec::new() } else { process.threads.iter().map(read).collect() }
         })
     }
-
-    /// A thread of the driver's own runs code of the program only once work of the GPU is done that comes before it.
-    fn has_nothing_to_do(&self, process: &Process<'_>, thread: usize) -> Option<Way> {
-        let stack = self.stacks(process).get(thread)?;
-        let is_idle = stack.is_drivers_own && stack.host_function.is_none() && runs_kernels(process) == Some(false);
-        is_idle.then(|| Way::Shut("is of the CUDA driver, which has nothing to call back for: no kernel runs".into()))
-    }
 }
 
 impl Family for Cuda {
@@ -130,12 +123,11 @@ impl Family for Cuda {
         driver_locks::refine(blocked, |process| self.stacks(process), out);
     }
 
-    fn giver(&self, process: &Process<'_>, thread: usize, _wait: &ThreadWait) -> Option<Way> {
-        self.has_nothing_to_do(process, thread)
-    }
-
-    fn user(&self, process: &Process<'_>, thread: usize, _descriptors: &[i32]) -> Option<Way> {
-        self.has_nothing_to_do(process, thread)
+    /// A thread of the driver's own runs code of the program only once work of the GPU is done that comes before it.
+    fn idle(&self, process: &Process<'_>, thread: usize) -> Option<String> {
+        let stack = self.stacks(process).get(thread)?;
+        let is_idle = stack.is_drivers_own && stack.host_function.is_none() && runs_kernels(process) == Some(false);
+        is_idle.then(|| "is of the CUDA driver, which has nothing to call back for: no kernel runs".into())
     }
 }
 

@@ -11,7 +11,6 @@ use crate::limits::waits::{MOST_ASKED, MOST_GIVERS};
 use crate::waits::family::{Family, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::holders::rings::rings;
-use crate::waits::kinds;
 use crate::waits::model::{Certainty, Hold, KnownWakers, Party, ResourceKey, Strength, WakeSource, Waker};
 use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
@@ -59,15 +58,18 @@ fn users(
     let own = blocked.waits_of(of.process);
     let lasts = |position: usize| {
         let mut waits = own.iter().filter(|wait| wait.thread == position).peekable();
-        // The driver's own threads may call the program back, whatever they wait for.
-        waits.peek().is_some()
-            && waits.all(|wait| {
-                wait.blocked_on.has_one_end() && wait.blocked_on.resource.key.kind != kinds::CUDA_DRIVER_WORK
-            })
+        waits.peek().is_some() && waits.all(|wait| wait.blocked_on.has_one_end())
     };
     let living = (0..process.threads.len()).filter(|at| process.threads[*at].image.state != TaskState::Zombie);
-    let (lasting, moving): (Vec<usize>, Vec<usize>) = living.partition(|position| lasts(*position));
-    if moving.is_empty() || moving.len() > MOST_ASKED || lasting.len() > MOST_GIVERS {
+    let mut idle: Vec<String> = Vec::new();
+    let mut is_idle = |thread: &usize| {
+        let why = families.iter().find_map(|family| family.idle(process, *thread));
+        idle.extend(why.as_ref().map(|why| format!("{} {why}", process.threads[*thread].describe())));
+        why.is_some()
+    };
+    let living: Vec<usize> = living.filter(|thread| !is_idle(thread)).collect();
+    let (lasting, moving): (Vec<usize>, Vec<usize>) = living.into_iter().partition(|position| lasts(*position));
+    if moving.is_empty() && idle.is_empty() || moving.len() > MOST_ASKED || lasting.len() > MOST_GIVERS {
         return None;
     }
     let ruled_out: Option<Vec<String>> = moving
@@ -77,9 +79,11 @@ fn users(
             _ => None,
         })
         .collect();
+    let mut ruled_out = ruled_out?;
+    ruled_out.extend(idle);
     let left = lasting.into_iter().filter(|thread| !blocked.waits_for(&of.resource, of.process, *thread));
     let left: BTreeSet<i32> = left.map(|thread| process.threads[thread].image.tid).collect();
-    Some((left.into_iter().collect(), ruled_out?))
+    Some((left.into_iter().collect(), ruled_out))
 }
 
 /// No process is left that could use any other end.

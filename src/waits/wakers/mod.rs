@@ -49,7 +49,14 @@ fn of_threads(
         .filter(|hold| hold.is_known() && !matches!(hold.holder, Party::Resource(_)))
         .map(|hold| hold.resource.clone())
         .collect();
-    let living: Vec<usize> = (0..process.threads.len()).filter(|thread| lives(process, *thread)).collect();
+    let mut living: Vec<usize> = (0..process.threads.len()).filter(|thread| lives(process, *thread)).collect();
+    let all = living.len();
+    let mut idle: Vec<String> = Vec::new();
+    living.retain(|thread| {
+        let why = families.iter().find_map(|family| family.idle(process, *thread));
+        idle.extend(why.as_ref().map(|why| format!("{} {why}", process.threads[*thread].describe())));
+        why.is_none()
+    });
     // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
     let runs_python = |wait: &ThreadWait| process.threads[wait.thread].thread.is_some_and(|one| one.python.is_some());
     let any_python = own
@@ -88,14 +95,14 @@ fn of_threads(
             resource: key.clone(),
             why: String::new(),
             certainty: Certainty::Inferred,
-            ruled_out: Vec::new(),
+            ruled_out: idle.clone(),
             whole_process: true,
             is_reportable: is_reportable(wait) && (runs_python(wait) || !any_python),
         };
         let known: HashSet<Party> =
             out.holds.iter().filter(|hold| hold.resource == *key).map(|hold| hold.holder.clone()).collect();
         let (ruled_out, is_open) = givers(families, process, wait, (&living, &lasting), &known, &mut known_wakers, out);
-        known_wakers.why = why(living.len(), ruled_out);
+        known_wakers.why = why(all, ruled_out + idle.len());
         out.wake_sources.extend(sharing.iter().map(|by| WakeSource {
             resource: key.clone(),
             waiter: None,
@@ -180,7 +187,8 @@ fn givers(
         .collect();
     let name = |thread: usize| process.threads[thread].describe();
     let party = |thread: usize| party_of(process, thread);
-    if asked.iter().all(|(_, way)| !matches!(way, Some(Way::Shut(_)))) {
+    let is_one_by_one = !known_wakers.ruled_out.is_empty() && living.len() <= MOST_GIVERS;
+    if !is_one_by_one && asked.iter().all(|(_, way)| !matches!(way, Some(Way::Shut(_)))) {
         let what = match asked.as_slice() {
             [] => "another thread of the process could give it".to_owned(),
             [(thread, way), rest @ ..] => {
