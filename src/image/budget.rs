@@ -48,7 +48,7 @@ pub(crate) fn begin() {
     BUDGET.with_borrow_mut(|budget| *budget = Budget::whole(processor_time().map(|now| now + TIME)));
 }
 
-/// What the calling thread has had of processors.
+/// The processor time of the calling thread.
 fn processor_time() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }

@@ -252,8 +252,8 @@ fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cy
     Cycle { steps, certainty, stood, doubts: doubts.into_iter().collect() }
 }
 
-/// The ranks of which no thread may do what others wait for, by their places: each waits for threads of its own process
-/// alone, or for ranks that are bound likewise.
+/// The ranks without a thread that may do what others wait for, by their places: each waits for threads of its own
+/// process alone, or for ranks that are bound likewise.
 fn bound(job: &Gathered<'_>, links: &Links) -> Vec<bool> {
     let mut bound: Reduction<Bound> = Reduction::default();
     let mut leads_to = |link: &Link| match link.to {

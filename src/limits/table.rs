@@ -454,7 +454,7 @@ limits! {
         MOST_LOOKERS: u32 = 4, Refused "the look is an error that says so";
         /// Most processes that are followed: the first of a larger tree.
         MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
-        /// Threads that spin in a call, of which it is counted that they do not leave it; a descriptor each.
+        /// Spinning threads that the kernel counts for, to see that they do not leave their call; a descriptor each.
         MOST_SPINNERS: usize = 64, Beyond "the time that further ones use is progress";
         /// Bytes that are copied of each of the host's allocations that a GPU sees, before a core of it is written.
         COPIED_OF_A_MAPPING: u64 = 256 << 10, Told "a word behind it is not told";

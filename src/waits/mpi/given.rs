@@ -25,7 +25,7 @@ impl<'a> Given<'a> {
 
     /// One that is a number.
     pub(super) fn number(&self, number: usize) -> Option<i32> {
-        // What a caller sets before its call is certain; a called function may use the place of a parameter again.
+        // The caller's value is certain; a called function may use the place of a parameter again.
         let kept = || self.code.int_parameter(&self.thread.thread?.native.frames, self.native, number);
         self.passed(number).map(low_half).or_else(kept)
     }

@@ -137,7 +137,7 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
     draft
 }
 
-/// Who waits for the GPU until this thread, which runs a host function, returns from it.
+/// The thread that waits for the GPU until `waiter` returns from its host function.
 fn waits_for_host_function<'c>(context: &Context<'c>, waiter: &Party) -> Option<&'c Party> {
     let seen = context.input.observations;
     let own = seen.holds.iter().filter(|hold| hold.holder == *waiter && hold.resource.kind.is_gpu() && hold.is_known());

@@ -125,7 +125,7 @@ pub(super) fn act(completion: Option<Completion>, world: World) -> &'static str 
     }
 }
 
-/// What to change where a host function waits, and `other` for the GPU behind it.
+/// Advice where a host function waits, and `other` for the GPU behind it.
 pub(super) fn in_a_host_function(other: &str, act: &str) -> Vec<String> {
     vec![
         "let a host function only hand on what it has, and return: the GPU and all other host functions wait for it".into(),
