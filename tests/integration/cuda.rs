@@ -74,7 +74,7 @@ fn who_spins_for_a_gpu_makes_no_progress_until_it_comes_out() {
     let [_, newest] = oldest_and_newest();
     let run = |case: &str| {
         let mut command = crate::harness::lockscope();
-        command.args(["run", "--hang-after", "3s", "--timeout", "120s", "--"]).arg(newest.command().get_program());
+        command.args(["run", "--hang-after", "3s", "--timeout", "240s", "--"]).arg(newest.command().get_program());
         command.arg(scripts().join("workloads.py")).arg(case);
         command.env("LD_LIBRARY_PATH", driver().parent().expect("a folder")).env("PYTHONDONTWRITEBYTECODE", "1");
         command.output().expect("it runs")
