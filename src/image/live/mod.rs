@@ -683,16 +683,20 @@ impl LiveTarget {
     }
 }
 
-/// Whether lockscope may sample a process, found out without touching it; one that is gone may be sampled.
+/// Whether lockscope may sample a process, found out without touching it; one that is gone, or has ended and is not
+/// waited for yet, may be sampled: the kernel gives nobody its memory, which says nothing.
 pub(crate) fn may_attach(pid: i32) -> Result<(), AttachError> {
     let proc_fs = ProcFs::new("/proc");
     // A process that may read the memory may also trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids
     // ptrace itself.
     let denied = open::may_read(&proc_fs, pid).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-    if !denied && !denial::is_filtered() {
-        return Ok(());
+    let denied = (denied || denial::is_filtered()).then(|| open::denied(&proc_fs, pid));
+    // Asked last: it may have ended meanwhile.
+    let has_ended = || proc_fs::stat(&proc_fs.process(pid)).is_none_or(|stat| stat.ends());
+    match denied {
+        Some(denied) if !has_ended() => Err(denied),
+        _ => Ok(()),
     }
-    Err(open::denied(&proc_fs, pid))
 }
 
 /// Direct children of a process, of all its threads.

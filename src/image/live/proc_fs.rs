@@ -85,6 +85,11 @@ impl Stat {
     pub(super) fn is_kernel_thread(&self) -> bool {
         self.flags & 0x0020_0000 != 0
     }
+
+    /// Whether it ends, or has ended (`PF_EXITING`, linux/sched.h): its memory is gone some time before its state says so.
+    pub(super) fn ends(&self) -> bool {
+        self.is_dead() || self.flags & 0x4 != 0
+    }
 }
 
 /// Whether a state letter is that of a task that has exited.

@@ -114,6 +114,17 @@ fn number(call: &calls::SystemCall) -> i64 {
 }
 
 #[test]
+fn what_has_ended_is_denied_to_nobody() {
+    let mut child = Command::new("true").spawn().expect("it starts");
+    let pid = i32::try_from(child.id()).expect("an id");
+    while !proc_fs::stat(&ProcFs::new("/proc").process(pid)).expect("it is not waited for").is_dead() {
+        std::thread::yield_now();
+    }
+    assert!(may_attach(pid).is_ok());
+    child.wait().expect("it has ended");
+}
+
+#[test]
 fn a_sleeping_process() {
     let target = Target::start(Command::new("sleep").arg("60"));
     target.until_in_call(number(&calls::CLOCK_NANOSLEEP));
