@@ -1,5 +1,5 @@
-//! What `lockscope --version` says of the build, and the recorder that the program carries. Nothing of it depends on
-//! when it was built, or where.
+//! The build's lines in `lockscope --version`, and the recorder that the program carries. Neither depends on the time or
+//! the place of the build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -156,7 +156,7 @@ def healthy_other_stream():
 
     driver("cuLaunchHostFunc", other, wait_for_the_results, None)
     entered.wait()
-    time.sleep(2)  # nvidia-smi tells of the second before
+    time.sleep(2)  # nvidia-smi reports the second before
     ready()
     driver("cuStreamSynchronize", driver.stream)
     done.set()
@@ -251,7 +251,7 @@ def ring_autograd():
     loss = Hook.apply(torch.ones(4, device="cuda", requires_grad=True), done.set).sum()
     threading.Thread(target=backward, args=(waits,), name="first").start()
     entered.wait()
-    # nvidia-smi tells of the second before.
+    # nvidia-smi reports the second before.
     threading.Timer(3, ready).start()
     loss.backward()
 

@@ -1,8 +1,9 @@
 //! The threads that could wake a thread that waits for an event, a queue or a condition.
 //!
-//! In: a wait that no release by a holder ends. Out: candidates: threads inside a `with` block of the object, which have a unit of
-//! a semaphore, or of an object that leads to it, as a connection leads to its pool, and threads with a frame that has the object at hand, and whose code uses a name that gives the awaited resource.
-//! Other code may reach the object too, so these are never more than candidates.
+//! In: a wait that no release by a holder ends. Out: candidates. These are threads inside a `with` block of the object
+//! (they have a unit of a semaphore) or of an object that leads to it, as a connection leads to its pool. And they are
+//! threads with a frame that has the object at hand and whose code uses a name that gives the awaited resource. Other
+//! code may reach the object too, so these are never more than candidates.
 
 use std::collections::{BTreeSet, HashSet};
 
