@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Analysis;
+use super::sample::Sample;
 use crate::image::budget;
 use crate::symbols::Symbols;
 use crate::threads;
@@ -15,7 +15,7 @@ use crate::waits::Party;
 /// Whether any thread was named.
 pub(super) fn name<'a>(
     symbols: &[Symbols<'_>],
-    analysis: &mut Analysis,
+    sample: &mut Sample,
     suspicions: impl IntoIterator<Item = &'a Suspicion>,
 ) -> bool {
     let mut members = BTreeSet::new();
@@ -33,14 +33,14 @@ pub(super) fn name<'a>(
     }
     log::info!("naming {} threads that seem deadlocked", members.len());
     for (process, tid) in members {
-        let (Some(threads), Some(symbols)) = (analysis.threads.get_mut(process), symbols.get(process)) else {
+        let (Some(threads), Some(symbols)) = (sample.threads.get_mut(process), symbols.get(process)) else {
             continue;
         };
-        let python = analysis.python.get(process).and_then(Option::as_ref);
+        let python = sample.python.get(process).and_then(Option::as_ref);
         if let Some(thread) = threads.iter_mut().find(|thread| thread.tid == tid) {
             threads::merge_again(symbols, thread, python);
         }
     }
-    analysis.written = None;
+    sample.written = None;
     true
 }
