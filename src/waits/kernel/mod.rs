@@ -151,6 +151,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
         mode: None,
         needs: if several { Needs::Any } else { Needs::All },
         timed: futex.timed,
+        retried: false,
         // That it sleeps there is read from its registers; what it waits for, only its word says.
         certainty: if now.is_ok() { Certainty::Exact } else { Certainty::Inferred },
         evidence,
@@ -254,6 +255,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
         mode: None,
         needs,
         timed,
+        retried: false,
         certainty: Certainty::Exact,
         evidence,
         gaps: Vec::new(),
