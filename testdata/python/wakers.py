@@ -1455,6 +1455,7 @@ def file_lock_that_a_child_shares():
 
 # Waits with a time-out that are made again and again: for ever, or with another way out.
 
+PERIOD = 30
 AGAIN = dict(asleep=1, words=["after each time-out"], asks_again=True)
 
 
@@ -1462,7 +1463,7 @@ def event_waited_for_again():
     truth("stuck", **STUCK, **AGAIN)
     done = threading.Event()
     ready()
-    while not done.wait(0.5):
+    while not done.wait(PERIOD):
         pass
 
 
@@ -1471,7 +1472,7 @@ def event_waited_for_again_unless_a_limit_is_given(limit=None):
     done = threading.Event()
     ready()
     while True:
-        if done.wait(0.5):
+        if done.wait(PERIOD):
             break
         if limit is not None:
             limit -= 1
@@ -1485,7 +1486,7 @@ def item_asked_for_again():
     ready()
     while True:
         try:
-            return jobs.get(timeout=0.5)
+            return jobs.get(timeout=PERIOD)
         except queue.Empty:
             continue
 
@@ -1497,7 +1498,7 @@ def locks_asked_for_again():
     def take(first, then):
         with first:
             both.wait()
-            while not then.acquire(timeout=0.5):
+            while not then.acquire(timeout=PERIOD):
                 pass
 
     start(take, "other", journal, ledger)
@@ -1505,7 +1506,7 @@ def locks_asked_for_again():
     take(ledger, journal)
 
 
-def event_waited_for_again_sixty_times():
+def event_waited_for_again_and_counted():
     truth("blocked", asleep=1)
     done, count = threading.Event(), 0
     ready()

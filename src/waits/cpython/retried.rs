@@ -7,6 +7,7 @@
 use super::lock_object::{LockObject, What};
 use super::threading_objects::{Purpose, method};
 use crate::image::Addr;
+use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::retries::{self, TimeOut, TimedCall};
@@ -38,7 +39,7 @@ pub(super) fn evidence(
     purpose: &Purpose,
     behind: Option<&LockObject>,
 ) -> Option<String> {
-    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(MOST_INNER).collect();
+    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(LIBRARY_FRAMES).collect();
     let call_at = purpose.frame.and_then(|address| stack.iter().position(|frame| frame.address == address))?;
     let (call, caller) = match behind.map(|behind| (&behind.what, behind.object)) {
         // Code in C: the innermost function is the one that calls it.
@@ -57,9 +58,6 @@ pub(super) fn evidence(
         format!("after each time-out {function} does nothing but call {} of the same object again", call.method)
     })
 }
-
-/// Frames between the wait and the function that asks again.
-const MOST_INNER: usize = crate::limits::cpython::LIBRARY_FRAMES;
 
 fn is_lock(purpose: &Purpose) -> bool {
     purpose.kind == kinds::PY_LOCK || purpose.kind == kinds::PY_RLOCK
