@@ -77,7 +77,7 @@ impl Look {
         let wait = wait_of(link, waits)?;
         // Bytes come and go through a pipe while the same call is made again and again, and so do wake-ups.
         let has_to_rest = wait.timed || wait.resource.kind.topic == Topic::Data || wait.resource.kind.is_wake_up();
-        if has_to_rest {
+        if has_to_rest && !wait.retried {
             return moved.map(|moved| !moved);
         }
         let places = self.places.get(link).zip(later.places.get(link));
@@ -243,6 +243,7 @@ mod tests {
             mode: None,
             needs: Needs::All,
             timed: false,
+            retried: false,
             since_ms: None,
             frame: None,
             certainty: Certainty::Exact,

@@ -28,6 +28,7 @@ impl Build {
             mode: None,
             needs: Needs::All,
             timed: false,
+            retried: false,
             since_ms: None,
             frame: None,
             certainty: Certainty::Exact,

@@ -118,9 +118,10 @@ pub(crate) struct FileLock {
 }
 
 impl FileLock {
-    /// It belongs to an open file, whose processes are not named.
+    /// It belongs to an open file: every process that inherited the file may give the lock back. /proc/locks names no process
+    /// for a lock of fcntl of that kind, and the taker for one of flock.
     pub(crate) fn is_of_open_file(&self) -> bool {
-        self.pid == -1
+        self.pid == -1 || self.kind == "FLOCK"
     }
 }
 
@@ -264,6 +265,9 @@ pub(crate) struct KernelFacts {
     /// System V message queues that captured threads wait for.
     #[serde(default)]
     pub queues: Vec<MessageQueue>,
+    /// The children of captured processes in which a thread waits for a child.
+    #[serde(default)]
+    pub children: Vec<(i32, Vec<i32>)>,
     /// The signals that stopped captured processes.
     #[serde(default)]
     pub stopped: Vec<(i32, i32)>,

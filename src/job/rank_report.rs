@@ -144,6 +144,7 @@ impl Teller<'_> {
                 mode: None,
                 needs: if wait.collective.as_ref().is_some_and(|one| one.any) { Needs::Any } else { Needs::All },
                 timed: wait.timed,
+                retried: false,
                 since_ms: wait.since_ms,
                 frame: None,
                 at: CallSite::default(),

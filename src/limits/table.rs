@@ -113,6 +113,8 @@ limits! {
         LONGEST_TYPE_NAME: usize = 256, Beyond "names that decide are shorter; a longer one reads as no name";
         /// More variables or slots than any function has.
         MOST_SLOTS: u64 = 4096, Shape "the frame is none";
+        /// Instructions of a loop around a wait that are executed to see whether it ever ends: those around a call are a dozen.
+        MOST_STEPS_OF_A_LOOP: usize = 512, Beyond "a longer loop counts as one that ends by itself";
         /// Blocks of one frame (CO_MAXBLOCKS).
         MOST_BLOCKS: u32 = 20, Shape "CPython refuses to compile more";
         /// The longest name or path that is read, in characters.

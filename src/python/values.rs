@@ -192,21 +192,14 @@ impl<'a> Frames<'a> {
             (3, 13, _) => 75,
             _ => return None,
         };
-        let first_of_names = self.layout.values.code_names;
-        let names = self.objects.sequence(self.memory.pointer(code + first_of_names).ok()?, MOST_SLOTS)?;
+        let names = self.memory.pointer(code + self.layout.values.code_names).ok()?;
+        let names = self.objects.sequence(names, MOST_SLOTS)?;
         let constants = self.constants(code);
         // Beyond a byte an index takes two instructions.
         if names.len() > 256 || constants.len() > 256 {
             return None;
         }
-        let instructions = match self.layout.line_table {
-            LineTable::Locations => {
-                let size = self.objects.field(code, 0)?.0.min(MOST_SLOTS).checked_mul(2)?;
-                self.memory.bytes(code + self.layout.code_instructions, saturated(size)).ok()?
-            }
-            // `co_code` stands before the constants and these before the names (3.7 to 3.10, DWARF).
-            _ => bytes(self.memory, self.layout, self.memory.pointer(code + (first_of_names - 16)).ok()?)?,
-        };
+        let instructions = self.instructions(code)?;
         let mut imports = Vec::new();
         for pair in instructions.as_chunks::<2>().0.windows(2) {
             let [[_, constant], [operation, name]] = pair else { continue };
@@ -228,6 +221,16 @@ impl<'a> Frames<'a> {
             imports.push((module, taken));
         }
         Some(imports)
+    }
+
+    /// The instructions of a code object, as they are in memory.
+    fn instructions(&self, code: Addr) -> Option<Vec<u8>> {
+        if self.layout.line_table == LineTable::Locations {
+            let size = self.objects.field(code, 0)?.0.min(MOST_SLOTS).checked_mul(2)?;
+            return self.memory.bytes(code + self.layout.code_instructions, saturated(size)).ok();
+        }
+        // `co_code` stands before the constants and these before the names (3.7 to 3.10, DWARF).
+        bytes(self.memory, self.layout, self.memory.pointer(code + (self.layout.values.code_names - 16)).ok()?)
     }
 
     /// The line of an instruction of a code object.
@@ -384,6 +387,49 @@ impl<'a> Frame<'_, 'a> {
     /// Whether its code names a global or an attribute so.
     pub(crate) fn uses(&self, name: &str) -> bool {
         self.shape.uses.contains(name)
+    }
+
+    /// The instructions of its code.
+    pub(super) fn instructions(&self) -> Option<Vec<u8>> {
+        self.frames.instructions(self.code)
+    }
+
+    /// The instruction that it is at, in units of two bytes; of a call from 3.11 on, also the last of its cache.
+    pub(super) fn unit_of_call(&self) -> Option<u64> {
+        let layout = self.frames.layout;
+        let word = self.frames.memory.u64(self.address + layout.frame_instruction).ok()?;
+        let offset = instruction_offset(self.frames.memory, layout, self.address, self.code, word);
+        u64::try_from(offset / 2).ok()
+    }
+
+    /// The names that its code uses, by index.
+    pub(super) fn name_objects(&self) -> Vec<Addr> {
+        let tuple = self.frames.memory.pointer(self.code + self.frames.layout.values.code_names).ok();
+        tuple.and_then(|tuple| self.frames.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+    }
+
+    /// The slots of its variables, cells as they are.
+    pub(super) fn raw_variables(&self) -> Vec<Addr> {
+        self.slots(self.address + self.frames.layout.values.frame_locals, self.variables)
+    }
+
+    /// Where an exception of this instruction leads (3.11 on).
+    pub(super) fn handler_of(&self, unit: u64) -> Option<u64> {
+        self.shape.ranges.iter().find(|range| range.start <= unit && unit < range.end).map(|range| range.target)
+    }
+
+    /// The handlers of the protected ranges that it is in, the innermost last, as the frame has them: none for one that is the
+    /// handler of an exception (up to 3.10).
+    pub(super) fn handlers(&self) -> Vec<Option<u64>> {
+        let Liveness::Blocks { count, blocks, .. } = self.frames.layout.values.liveness else { return Vec::new() };
+        let memory = self.frames.memory;
+        let count = memory.u32(self.address + count).map_or(0, |count| count.min(MOST_BLOCKS));
+        let handler = |block: u64| {
+            let at = self.address + blocks + block * 12;
+            let is_range = memory.i32(at).ok()? == ENTERED;
+            is_range.then(|| memory.u32(at + 4).ok().map(u64::from)).flatten()
+        };
+        (0..u64::from(count)).map(handler).collect()
     }
 
     /// Whether it is inside of a `try`, `with` or another protected range.

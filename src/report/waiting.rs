@@ -106,6 +106,9 @@ pub struct Wait {
     pub needs: Needs,
     /// Whether the wait ends by a time-out.
     pub timed: bool,
+    /// Whether each try has a time-out and the code around it asks again for ever: then `timed` is not set. (Since 1.2.)
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retried: bool,
     /// The time since the thread went to sleep, in milliseconds.
     pub since_ms: Option<u64>,
     /// Index of the waiting frame.

@@ -89,6 +89,9 @@ impl Incident<'_> {
     /// began. One that wakes and retries for ever, as for the GIL, is taken for the same.
     pub(super) fn rests(&self, last: Instant, began: Instant) -> bool {
         let retries = |wait: &&Wait| {
+            if wait.retried {
+                return true;
+            }
             let resource = self.report.resources.iter().find(|resource| resource.id == wait.resource);
             resource.is_some_and(|resource| resource.properties().is_asked_again())
         };
@@ -96,6 +99,13 @@ impl Incident<'_> {
             let since = wait.since_ms.and_then(|since| began.checked_sub(Duration::from_millis(since)));
             since.is_none_or(|since| since <= last + ASLEEP_AGAIN)
         })
+    }
+
+    /// The threads whose waits are retried after each time-out, each with the instant when its present try began, where that
+    /// is known.
+    pub(super) fn tries(&self, began: Instant) -> impl Iterator<Item = (i32, Option<Instant>)> {
+        let start = move |wait: &Wait| wait.since_ms.and_then(|since| began.checked_sub(Duration::from_millis(since)));
+        self.waits().filter(|wait| wait.retried).filter_map(move |wait| Some((wait.tid?, start(wait))))
     }
 
     /// Whether one of its waits has a time-out.

@@ -33,6 +33,8 @@ const OTHERS_AGAIN: Duration = Duration::from_millis(2500);
 /// Everything else must stand for this long, and be seen this often.
 const OTHERS_STAND: Duration = Duration::from_secs(5);
 const OTHERS_SEEN: u32 = 3;
+/// A wait that is retried after each time-out counts as one that stands once this many further tries were seen.
+const PERIODS_SEEN: u32 = 3;
 /// While a sleeping thread may end it: long enough to see a heartbeat wake up.
 const SLEEPERS_AGAIN: Duration = Duration::from_secs(2);
 /// After this many samples that saw an incident and did not settle it, the pauses between them grow.
@@ -90,7 +92,7 @@ pub(crate) struct Judge {
 }
 
 /// How several samples agreed on one thing that is wrong.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Agreed {
     /// How many did.
     count: u32,
@@ -98,6 +100,8 @@ struct Agreed {
     since: Instant,
     /// When the last of them ended.
     last: Instant,
+    /// How many tries each thread has begun that asks again after each time-out.
+    tries: BTreeMap<i32, u32>,
 }
 
 impl Judge {
@@ -270,7 +274,8 @@ impl Judge {
                 Proof::Recorded => agreed.count >= 2,
                 _ => agreed.count >= OTHERS_SEEN && now >= agreed.since + OTHERS_STAND,
             };
-            is_shown.then_some(agreed.since)
+            let has_retried = agreed.tries.values().all(|tries| *tries >= PERIODS_SEEN);
+            (is_shown && has_retried).then_some(agreed.since)
         };
         let mut standing: Vec<(&Incident<'_>, Instant)> =
             all.iter().filter_map(|incident| Some((incident, shown(incident)?))).collect();
@@ -343,7 +348,14 @@ impl Judge {
             let known = self.agreed.get(&incident.fingerprint);
             let known = known.filter(|known| incident.proof == Proof::Recorded || incident.rests(known.last, began));
             let (count, since) = known.map_or((1, now), |known| (known.count + 1, known.since));
-            agreed.insert(incident.fingerprint.clone(), Agreed { count, since, last: now });
+            // A sample may begin a sleep anew, which is no other try.
+            let is_new = |start: Instant| known.is_some_and(|known| start > known.last + ASLEEP_AGAIN);
+            let before = |tid: i32| known.and_then(|known| known.tries.get(&tid).copied()).unwrap_or_default();
+            let tries = incident
+                .tries(began)
+                .map(|(tid, start)| (tid, before(tid) + u32::from(start.is_some_and(is_new))))
+                .collect();
+            agreed.insert(incident.fingerprint.clone(), Agreed { count, since, last: now, tries });
         }
         self.agreed = agreed;
     }
@@ -501,6 +513,19 @@ mod tests {
         assert!(at.is_some_and(|at| (5_000..9_000).contains(&at)) && !was_told, "{at:?}");
         let (at, was_told) = over(&report("suspected-deadlock", "sleeping", 1), 90);
         assert!(at.is_some_and(|at| (60_000..70_000).contains(&at)) && was_told, "{at:?}");
+    }
+
+    #[test]
+    fn a_retried_wait_stands_once_three_further_tries_were_seen() {
+        let retried = |since_ms: u64| {
+            let mut report = report("suspected-deadlock", "sleeping", 1);
+            (report.waits[0].retried, report.waits[0].since_ms) = (true, Some(since_ms));
+            report
+        };
+        // Each sample finds another try; and one that began before all samples.
+        let (at, was_told) = over(&retried(1_000), 90);
+        assert!(at.is_some_and(|at| (60_000..75_000).contains(&at)) && was_told, "{at:?}");
+        assert_eq!(over(&retried(600_000), 90), (None, false));
     }
 
     #[test]

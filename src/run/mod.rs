@@ -394,7 +394,7 @@ pub(crate) fn is_idle(report: &Report) -> bool {
 fn retrying(report: &Report) -> BTreeSet<i32> {
     let is_retried =
         |id: &str| report.resources.iter().any(|resource| resource.id == id && resource.properties().is_asked_again());
-    report.waits.iter().filter(|wait| is_retried(&wait.resource)).filter_map(|wait| wait.tid).collect()
+    report.waits.iter().filter(|wait| wait.retried || is_retried(&wait.resource)).filter_map(|wait| wait.tid).collect()
 }
 
 /// The processor time of lockscope. A sample waits for most of its time, between two checks of the target's progress.

@@ -64,6 +64,7 @@ pub(crate) fn report(
                     mode: wait.mode.map(String::from),
                     needs: wait.needs,
                     timed: wait.timed,
+                    retried: wait.retried,
                     since_ms: wait.since_ms,
                     frame: wait.frame,
                     at: call_site(&names, &wait.waiter, wait.frame),

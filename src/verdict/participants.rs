@@ -478,7 +478,11 @@ impl<'r> Drawing<'r> {
         };
         let mode = wait.mode.as_ref().filter(|_| !resource.is_some_and(|one| one.is_gil()));
         let mode = mode.map(|mode| format!(" ({mode})")).unwrap_or_default();
-        let timed = if wait.timed { " (with a time-out)" } else { "" };
+        let timed = match (wait.timed, wait.retried) {
+            (true, _) => " (with a time-out)",
+            (false, true) => " (again after each time-out)",
+            (false, false) => "",
+        };
         let known = thread.and_then(|thread| known_call(thread, &wait.at));
         let call = known.map(|call| format!(" in {call}")).unwrap_or_default();
         let called = thread.and_then(|thread| thread.frames.get(wait.at.call?)?.function.as_deref());

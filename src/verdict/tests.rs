@@ -58,6 +58,7 @@ impl Participant {
             mode,
             needs: Needs::All,
             timed: false,
+            retried: false,
             since_ms: None,
             frame: Some(0),
             certainty: Certainty::Exact,

@@ -22,6 +22,8 @@ pub(crate) struct BlockedOn {
     pub(crate) needs: Needs,
     /// Ends by itself.
     pub(crate) timed: bool,
+    /// Each try has a time-out, and is followed by another one for ever: as of [`Wait::retried`](super::model::Wait::retried).
+    pub(crate) retried: bool,
     /// How sure.
     pub(crate) certainty: Certainty,
     /// The evidence: values that were read.
@@ -60,6 +62,7 @@ impl BlockedOn {
             mode: None,
             needs: Needs::All,
             timed: below.is_some_and(|below| below.timed),
+            retried: below.is_some_and(|below| below.retried),
             certainty: Certainty::Exact,
             evidence,
             gaps: Vec::new(),
@@ -95,6 +98,14 @@ impl BlockedOn {
     pub(super) fn instead(&self, other: AlsoWaited) -> BlockedOn {
         let evidence = vec![other.evidence];
         BlockedOn { resource: other.resource, evidence, ownership: other.ownership, ..self.clone() }
+    }
+
+    /// The same, but each time-out is followed by another try for ever, for this reason.
+    pub(crate) fn retried(mut self, evidence: String) -> BlockedOn {
+        (self.timed, self.retried) = (false, true);
+        self.certainty = self.certainty.min(Certainty::Inferred);
+        self.evidence.push(evidence);
+        self
     }
 
     /// The same with a holder.

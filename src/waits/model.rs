@@ -194,6 +194,8 @@ pub(crate) struct Wait {
     pub needs: Needs,
     /// Ends by itself: has a time-out and is not retried for ever.
     pub timed: bool,
+    /// Each try has a time-out and is followed by another one for ever, by the code of the waiter: `timed` is not set.
+    pub retried: bool,
     /// Sleeping since, in milliseconds.
     pub since_ms: Option<u64>,
     /// Index into the waiter's merged frames of the call that waits.

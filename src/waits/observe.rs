@@ -123,6 +123,7 @@ fn wait(process: &Process<'_>, thread: &ThreadView<'_>, blocked_on: &BlockedOn) 
         mode: blocked_on.mode,
         needs: blocked_on.needs,
         timed: blocked_on.timed,
+        retried: blocked_on.retried,
         since_ms: thread.image.asleep_ms,
         frame: blocked_on.at.or_else(|| frame(thread, blocked_on.entry_points)),
         certainty: blocked_on.certainty,

@@ -1008,6 +1008,23 @@ def child_waits_for_its_end_and_a_handler():
     child.wait()
 
 
+def any_child_waits_for_its_end():
+    truth("deadlock", finding="pipe-cycle")
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    ready()
+    os.wait()
+
+
+def any_child_waits_for_its_end_and_another_sleeps():
+    truth("blocked")
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    other = subprocess.Popen(["sleep", str(LAST)])
+    ready(os.getpid(), child.pid, other.pid)
+    os.wait()
+
+
 # Tasks of an event loop.
 
 async def ring(one, two):
@@ -1421,6 +1438,159 @@ def file_locks_in_both_orders():
 def file_lock_of_a_child_that_sleeps():
     truth("blocked")
     file_lock_of(False)
+
+
+def file_lock_that_a_child_shares():
+    """Each process has the open file whose lock it is, so that the child may give it back as well."""
+    import fcntl
+    truth("blocked")
+    with tempfile.NamedTemporaryFile() as mine, open(mine.name) as again:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        if os.fork() == 0:
+            signal.alarm(LAST)
+            time.sleep(LAST)
+        ready()
+        fcntl.flock(again, fcntl.LOCK_EX)
+
+
+# Waits with a time-out that are made again and again: for ever, or with another way out.
+
+PERIOD = 30
+AGAIN = dict(asleep=1, words=["after each time-out"], asks_again=True)
+
+
+def event_waited_for_again():
+    truth("stuck", **STUCK, **AGAIN)
+    done = threading.Event()
+    ready()
+    while not done.wait(PERIOD):
+        pass
+
+
+def event_waited_for_again_unless_a_limit_is_given(limit=None):
+    truth("stuck", **STUCK, **AGAIN)
+    done = threading.Event()
+    ready()
+    while True:
+        if done.wait(PERIOD):
+            break
+        if limit is not None:
+            limit -= 1
+            if limit < 0:
+                raise TimeoutError
+
+
+def item_asked_for_again():
+    truth("stuck", **STUCK, **AGAIN)
+    jobs = queue.Queue()
+    ready()
+    while True:
+        try:
+            return jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            continue
+
+
+def locks_asked_for_again():
+    truth("suspected-deadlock", asleep=2, words=["after each time-out"], asks_again=True)
+    ledger, journal, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def take(first, then):
+        with first:
+            both.wait()
+            while not then.acquire(timeout=PERIOD):
+                pass
+
+    start(take, "other", journal, ledger)
+    ready()
+    take(ledger, journal)
+
+
+def event_waited_for_again_and_counted():
+    truth("blocked", asleep=1)
+    done, count = threading.Event(), 0
+    ready()
+    while not done.wait(0.5):
+        count += 1
+        if count == 240:
+            return
+
+
+def event_waited_for_again_until_a_time():
+    truth("blocked", asleep=1)
+    done, end = threading.Event(), time.monotonic() + LAST
+    ready()
+    while not done.wait(0.5):
+        if time.monotonic() > end:
+            return
+
+
+def event_waited_for_again_by_a_computed_limit():
+    truth("blocked", asleep=1)
+
+    class Limit:
+        end = time.monotonic() + LAST
+
+        @property
+        def left(self):
+            if time.monotonic() > self.end:
+                raise TimeoutError
+            return 0.5
+
+    done, limit = threading.Event(), Limit()
+    ready()
+    while not done.wait(limit.left):
+        pass
+
+
+def event_waited_for_again_that_another_sets():
+    truth("blocked", asleep=2)
+    done = threading.Event()
+    timer = threading.Timer(LAST, done.set)
+    timer.daemon = True
+    timer.start()
+    ready()
+    while not done.wait(0.5):
+        pass
+
+
+def item_asked_for_again_until_told_otherwise():
+    truth("blocked", asleep=1)
+    jobs, worker = queue.Queue(), threading.current_thread()
+    worker.goes_on = True
+
+    def end():
+        time.sleep(LAST)
+        worker.goes_on = False
+
+    start(end)
+    ready()
+    while worker.goes_on:
+        try:
+            jobs.get(timeout=0.5)
+        except queue.Empty:
+            pass
+
+
+def lock_asked_for_again_that_gives_up_its_own():
+    truth("blocked", asleep=2)
+    ledger, journal, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def take():
+        with journal:
+            both.wait()
+            with ledger:
+                pass
+
+    start(take)
+    ledger.acquire()
+    both.wait()
+    ready()
+    count = 0
+    while not journal.acquire(timeout=0.5):
+        count += 1
+        if count == 240:
+            ledger.release()
 
 
 # Locks that somebody asks for again and again.

@@ -16,6 +16,7 @@ use super::proc_fs::{ProcFs, descriptors, field};
 use super::sharers;
 use super::sleeping;
 use super::sockets::Sockets;
+use crate::arch::system_calls::{Child, Waits};
 use crate::image::descriptors::{
     Asked, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked, queue_asked,
     semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
@@ -39,6 +40,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         handled: processes.iter().map(handled).collect(),
         frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
         queues: queues(proc_fs, processes),
+        children: children(proc_fs, processes),
         sharers: sharers::read(proc_fs, processes),
         stopped: processes.iter().filter_map(|one| Some((one.pid, stopped_by(proc_fs, one.pid)?))).collect(),
         ..KernelFacts::default()
@@ -190,8 +192,18 @@ fn locked_files(process: &ProcessImage, asked: &[Asked]) -> Vec<String> {
     numbers.filter_map(|number| Some(descriptor(number)?.target.clone())).collect()
 }
 
-/// Put in the place of locks that belong to open files, for which /proc/locks names nobody, one for each process that has such
-/// an open file: its fdinfo has a line for it.
+/// The children of those processes in which a thread waits for a child.
+fn children(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<(i32, Vec<i32>)> {
+    let waits = |process: &&ProcessImage| {
+        let calls = process.threads.iter().filter_map(ThreadImage::call);
+        let mut rows = calls.filter_map(|call| process.architecture.system_call(call.number));
+        rows.any(|row| matches!(row.waits, Waits::Child(Child::Id | Child::Kind)))
+    };
+    processes.iter().filter(waits).map(|process| (process.pid, proc_fs.children(process.pid))).collect()
+}
+
+/// Put in the place of locks that belong to open files one for each process that has such an open file: its fdinfo has a line
+/// for it.
 fn of_open_files(proc_fs: &ProcFs, files: &BTreeSet<String>, locks: &mut Vec<FileLock>) {
     let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
     let mut found: Vec<FileLock> = Vec::new();

@@ -113,6 +113,7 @@ impl Teller<'_> {
                 mode: None,
                 needs: Needs::All,
                 timed: request.timed,
+                retried: false,
                 since_ms: None,
                 frame: None,
                 at: CallSite::default(),

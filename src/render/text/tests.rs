@@ -76,6 +76,7 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         mode: mode.map(str::to_string),
         needs: Needs::All,
         timed: false,
+        retried: false,
         since_ms: None,
         frame,
         at: CallSite::default(),

@@ -229,6 +229,7 @@ impl C10d {
             needs: Needs::All,
             // Its time-out ends the job, not the wait.
             timed: false,
+            retried: false,
             at: thread.merged(native),
             ownership: Ownership::private(Of(waited.collective)),
             ..BlockedOn::of(resource, below, waited.evidence)

@@ -192,6 +192,7 @@ pub(super) fn wait(
         mode: None,
         needs: Needs::All,
         timed: false,
+        retried: false,
         since_ms: None,
         frame: None,
         certainty: Certainty::Exact,

@@ -21,6 +21,7 @@ mod multiprocessing;
 mod process_groups;
 mod process_pools;
 mod ray;
+mod retried;
 mod signals;
 mod stop_the_world;
 mod task_reach;
@@ -409,6 +410,10 @@ fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, bel
     below.futex?;
     let behind = lock_object::find(process, &facts.inspector, thread, below);
     let purpose = threading_objects::purpose(facts, thread, behind.as_ref())?;
+    let retried = match below.timed {
+        true => retried::evidence(&facts.inspector, thread.image.tid, &purpose, behind.as_ref()),
+        false => None,
+    };
     let mut resource = Resource {
         key: key(process, purpose.kind, purpose.address),
         process: process.context.process,
@@ -435,11 +440,15 @@ fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, bel
     let mut evidence = behind.map(|behind| behind.evidence).unwrap_or_default();
     evidence.extend(purpose.evidence);
     let frame = purpose.frame.and_then(|frame| thread.merged_python(frame));
-    Some(BlockedOn {
+    let decoded = BlockedOn {
         needs: if purpose.needs_any { Needs::Any } else { Needs::All },
         transient: below.transient || on_its_way,
         at: frame.or(below.at),
         ownership,
         ..below.refined(resource, &[], evidence)
+    };
+    Some(match retried {
+        Some(evidence) => decoded.retried(evidence),
+        None => decoded,
     })
 }

@@ -101,18 +101,18 @@ pub(super) fn add(blocked: &Blocked<'_>, wait: &ThreadWait, path: &str, granted:
             lock.pid
         );
         let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
+        // Processes that share an open file since a fork share its lock, and any may give it back.
+        let is_same = |one: &FileLock| FileLock { pid: lock.pid, ..one.clone() } == **lock;
+        let shared = granted.iter().filter(|one| is_same(one)).count() > 1;
+        let strength = if shared { Strength::Candidate } else { Strength::Recorded };
         match taker {
             Some(position) => {
                 let hold = exact_hold(key, Party::Process(position), None, vec![text]);
-                // Processes that share an open file since a fork share its lock, and any may give it back.
-                let is_same = |one: &FileLock| FileLock { pid: lock.pid, ..one.clone() } == **lock;
-                let shared = granted.iter().filter(|one| is_same(one)).count() > 1;
-                let strength = if shared { Strength::Candidate } else { Strength::Recorded };
                 out.holds.push(Hold { strength, ..hold });
             }
             None => {
-                // A lock of flock belongs to the open file: a child may have inherited it from a process that ended.
-                out.holds.push(exact_hold(key, Party::Absent(wait.process, lock.pid), None, vec![text.clone()]));
+                let hold = exact_hold(key, Party::Absent(wait.process, lock.pid), None, vec![text.clone()]);
+                out.holds.push(Hold { strength, ..hold });
                 out.gaps.push(Gap::new(
                     format!("holder of the lock on {}", path),
                     format!("{text}, which was not captured; capture that process too"),

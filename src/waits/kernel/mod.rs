@@ -20,7 +20,7 @@ use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::{key, label};
 use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Needs, Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use peers::OtherEnd;
@@ -34,6 +34,8 @@ enum HolderRule {
     ProcessEnd(i32),
     /// The waiter's child with this id, in the waiter's PID namespace, until it ends.
     ChildEnd(i32),
+    /// Any child's end.
+    AnyChildEnd,
     /// The last user of this System V message queue, as a sender if the waiter receives.
     LastUse(i32, bool),
     /// The holder of the lock on the file of this descriptor.
@@ -109,6 +111,7 @@ impl Family for Kernel {
                 HolderRule::OtherEnd(end) => peers::holders(blocked, wait, end, out),
                 HolderRule::ProcessEnd(pid) => peers::process_end(blocked, wait, pid, out),
                 HolderRule::ChildEnd(pid) => child_end(blocked, wait, pid, out),
+                HolderRule::AnyChildEnd => any_child_end(blocked, wait, out),
                 HolderRule::LastUse(id, receives) => message_queues::users(blocked, wait, id, receives, out),
                 HolderRule::FileLock(number) => file_locks::holders(blocked, wait, number, out),
                 HolderRule::PolledLock(of, number, kinds) => polled::holders(blocked, wait, (of, number, kinds), out),
@@ -151,6 +154,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
         mode: None,
         needs: if several { Needs::Any } else { Needs::All },
         timed: futex.timed,
+        retried: false,
         // That it sleeps there is read from its registers; what it waits for, only its word says.
         certainty: if now.is_ok() { Certainty::Exact } else { Certainty::Inferred },
         evidence,
@@ -232,13 +236,18 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
         }
         _ => {
             let key = ResourceKey { kind, scope, address: Addr(0) };
-            let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
+            let is_any_child = matches!(waits, Waits::Child(named) if asks_for_any_child(call, named));
+            let needs = if matches!(waits, Waits::Several(_)) || is_any_child { Needs::Any } else { Needs::All };
             let resource = Resource { key, process: position, label, state: Vec::new(), role: None };
             let child = match waits {
                 Waits::Child(named) => named_child(process, thread, call, named),
                 _ => None,
             };
-            let ownership = child.map_or(Ownership::Unknown, |pid| Ownership::private(HolderRule::ChildEnd(pid)));
+            let ownership = match child {
+                Some(pid) => Ownership::private(HolderRule::ChildEnd(pid)),
+                None if is_any_child => Ownership::private(HolderRule::AnyChildEnd),
+                None => Ownership::Unknown,
+            };
             (AlsoWaited { resource, evidence: String::new(), ownership }, Vec::new(), needs)
         }
     };
@@ -254,6 +263,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
         mode: None,
         needs,
         timed,
+        retried: false,
         certainty: Certainty::Exact,
         evidence,
         gaps: Vec::new(),
@@ -382,6 +392,35 @@ fn named_child(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, named
         _ => -1,
     };
     (named > 0).then_some(named)
+}
+
+/// Whether a call waits for whichever child ends first. wait4 asks so by -1, waitid by P_ALL (linux/wait.h).
+fn asks_for_any_child(call: Call, named: Child) -> bool {
+    match named {
+        Child::Id => call.arguments[0] as i32 == -1,
+        Child::Kind => call.arguments[0] == 0,
+        Child::Borrower(_) => false,
+    }
+}
+
+/// Each child "holds" its own end, if all children are known; one of the ends is enough. Another thread of the parent may make
+/// a further child.
+fn any_child_end(blocked: &Blocked<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let parent = blocked.process(wait);
+    let (pid, all) = (parent.context.image.pid, &parent.context.all.kernel.children);
+    let Some((_, children)) = all.iter().find(|(of, _)| *of == pid) else { return };
+    let strength = if parent.threads.len() == 1 { Strength::Recorded } else { Strength::Inferred };
+    add_resource(out, &wait.blocked_on.resource);
+    for child in children {
+        let captured = blocked.processes().iter().find(|process| process.context.image.pid == *child);
+        let holder = match captured {
+            Some(process) => Party::Process(process.context.process),
+            None => Party::Absent(wait.process, *child),
+        };
+        let evidence =
+            vec![format!("process {child} is one of {} children of process {pid}, and lives", children.len())];
+        out.holds.push(Hold { strength, ..exact_hold(&wait.blocked_on.resource.key, holder, None, evidence) });
+    }
 }
 
 /// A captured child "holds" its own end.

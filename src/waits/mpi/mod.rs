@@ -81,6 +81,7 @@ impl Family for Mpi {
             spinning,
             transient: false,
             timed: false,
+            retried: false,
             at: thread.merged(native),
             ownership: Ownership::private(Of(collective)),
             ..BlockedOn::of(resource, below, evidence)

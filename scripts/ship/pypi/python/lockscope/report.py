@@ -1059,6 +1059,9 @@ class Wait:
     #: `read`, `write`, ...
     mode: Optional[str] = None
 
+    #: Whether each try has a time-out and the code around it asks again for ever: then `timed` is not set. (Since 1.2.)
+    retried: Optional[bool] = None
+
     #: The time since the thread went to sleep, in milliseconds.
     since_ms: Optional[int] = None
 

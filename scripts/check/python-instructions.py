@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Print the rows of src/python/instructions.rs for the Pythons of the arguments, or compare them with `--check`.
+
+    scripts/check/python-instructions.py [--check] PYTHON...
+
+Each PYTHON is an interpreter whose own modules `opcode` and `dis` give its numbers, what the specialising interpreter puts in
+their place, and how many units of cache follow an instruction.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+TABLE = pathlib.Path(__file__).parents[2] / "src/python/instructions.rs"
+
+# Runs in each interpreter: number, cache and name of each instruction; a specialised one has the name of the one that it replaces.
+ASK = r"""
+import dis, json, opcode, sys
+caches = getattr(opcode, "_inline_cache_entries", [0] * 256)
+def cache(name):
+    return caches.get(name, 0) if isinstance(caches, dict) else caches[opcode.opmap[name]] if caches else 0
+rows = [(number, name, cache(name)) for name, number in opcode.opmap.items() if number < 256]
+base = {one: name for name, all in getattr(opcode, "_specializations", {}).items() for one in all}
+for name, number in getattr(dis, "_all_opmap", {}).items():
+    if name in base and number < 256:
+        rows.append((number, base[name], cache(base[name])))
+if sys.version_info >= (3, 11):
+    rows.append((0, "CACHE", 0))
+print(json.dumps([sys.version_info[:2], sorted(set(rows))]))
+"""
+
+# The instructions whose effect `python::retries` knows.
+MEANING = {
+    "NOP": "Nothing", "RESUME": "Nothing", "PRECALL": "Nothing", "KW_NAMES": "Nothing",
+    "PUSH_NULL": "Null", "EXTENDED_ARG": "Extended",
+    "LOAD_FAST": "LoadFast", "LOAD_FAST_CHECK": "LoadFast", "LOAD_FAST_LOAD_FAST": "LoadTwoFast",
+    "LOAD_CONST": "LoadConst", "LOAD_GLOBAL": "LoadGlobal", "LOAD_DEREF": "LoadCell",
+    "LOAD_ATTR": "LoadAttribute", "LOAD_METHOD": "LoadMethod",
+    "STORE_FAST": "StoreFast", "DELETE_FAST": "DeleteFast",
+    "POP_TOP": "Pop", "DUP_TOP": "Duplicate", "COPY": "PushCopy",
+    "UNARY_NOT": "Not", "TO_BOOL": "ToBool", "IS_OP": "Is", "COMPARE_OP": "Compare",
+    "CALL_METHOD": "Call { callee: 2, names: 0 }", "CALL": "Call { callee: 2, names: 0 }",
+    "CALL_FUNCTION": "Call { callee: 1, names: 0 }", "CALL_FUNCTION_KW": "Call { callee: 1, names: 1 }",
+    "CALL_KW": "Call { callee: 2, names: 1 }",
+    "JUMP_FORWARD": "Jump(Forward)", "JUMP_ABSOLUTE": "Jump(Absolute)",
+    "JUMP_BACKWARD": "Jump(Backward)", "JUMP_BACKWARD_NO_INTERRUPT": "Jump(Backward)",
+    "SETUP_FINALLY": "SetupFinally", "POP_BLOCK": "PopBlock", "POP_EXCEPT": "PopExcept",
+    "PUSH_EXC_INFO": "PushException", "CHECK_EXC_MATCH": "MatchException",
+    "JUMP_IF_NOT_EXC_MATCH": "JumpIfNoMatch",
+}
+for when, word in {"TRUE": "True", "FALSE": "False", "NONE": "Nothing", "NOT_NONE": "Something"}.items():
+    MEANING[f"POP_JUMP_IF_{when}"] = f"JumpIf(When::{word}, {{way}})"
+    MEANING[f"POP_JUMP_FORWARD_IF_{when}"] = f"JumpIf(When::{word}, Forward)"
+    MEANING[f"POP_JUMP_BACKWARD_IF_{when}"] = f"JumpIf(When::{word}, Backward)"
+
+
+def rows(python):
+    version, all_rows = json.loads(subprocess.check_output([python, "-c", ASK]))
+    way = "Absolute" if version < [3, 11] else "Forward"
+    found = {}
+    for number, name, cache in all_rows:
+        # Only in 3.8 `COMPARE_OP` compares by identity and matches exceptions.
+        known = name in MEANING and (name != "COMPARE_OP" or version < [3, 9])
+        meaning = MEANING[name].format(way=way) if known and "{way}" in MEANING[name] else MEANING.get(name)
+        if known or cache:
+            found.setdefault((meaning if known else "Other", cache), []).append(number)
+    lines = [f"    ({meaning}, {cache}, &{numbers})," for (meaning, cache), numbers in sorted(found.items())]
+    name = f"V{version[0]}_{version[1]}"
+    return f"const {name}: &[Row] = &[\n" + "\n".join(lines) + "\n];\n"
+
+
+def plain(text):
+    """The same however rustfmt breaks the lines."""
+    return "".join(text.split()).replace(",)", ")").replace(",]", "]")
+
+
+def main():
+    arguments = sys.argv[1:]
+    check = "--check" in arguments
+    text = TABLE.read_text() if check else ""
+    wrong = 0
+    for python in (one for one in arguments if one != "--check"):
+        made = rows(python)
+        if not check:
+            print(made)
+        elif plain(made) not in plain(text):
+            wrong += 1
+            print(f"{TABLE}: the rows of {python} are others:\n{made}")
+    sys.exit(1 if wrong else 0)
+
+
+main()

@@ -1,0 +1,355 @@
+//! Instructions of CPython by their numbers: those that a loop around a wait is made of, and the caches behind all others.
+//!
+//! In: a version, the bytes of a code object as they stand in memory. Out: [`Instruction`]s. From 3.11 on the interpreter puts
+//! specialised instructions in place of others while a program runs; each row lists them with the one that they stand for.
+//!
+//! scripts/check/python-instructions.py makes the rows and compares them: `opcode` and `dis` of 3.8.18, 3.9.18, 3.10.13, 3.11.7,
+//! 3.12.1 and 3.13.0.
+
+use Operation::{
+    Call, Compare, DeleteFast, Duplicate, Extended, Is, Jump, JumpIf, JumpIfNoMatch, LoadAttribute, LoadCell,
+    LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadTwoFast, MatchException, Not, Nothing, Null, Other, Pop, PopBlock,
+    PopExcept, PushCopy, PushException, SetupFinally, StoreFast, ToBool,
+};
+use Way::{Absolute, Backward, Forward};
+
+/// The effect of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// None on the value stack.
+    Nothing,
+    /// Higher bits of the next instruction's argument.
+    Extended,
+    /// Push NULL.
+    Null,
+    /// Push a local variable; two in one instruction (3.13).
+    LoadFast,
+    LoadTwoFast,
+    /// Push a constant.
+    LoadConst,
+    /// Push a global by its name.
+    LoadGlobal,
+    /// Push what a closure's cell has.
+    LoadCell,
+    /// Put an attribute in the place of its object, or a method and its object.
+    LoadAttribute,
+    LoadMethod,
+    /// Pop into a local variable; make one unbound.
+    StoreFast,
+    DeleteFast,
+    /// Drop the top; push it once more, or one further down.
+    Pop,
+    Duplicate,
+    PushCopy,
+    /// Truth of the top, turned round or not.
+    Not,
+    ToBool,
+    /// Identity of the upper two.
+    Is,
+    /// The same, or whether an exception matches, by its argument (3.8).
+    Compare,
+    /// Call: this many slots have the callee, this many the names of arguments.
+    Call {
+        callee: u8,
+        names: u8,
+    },
+    Jump(Way),
+    /// Pop, and jump by what that was.
+    JumpIf(When, Way),
+    /// Begin and end of a protected range (up to 3.10).
+    SetupFinally,
+    PopBlock,
+    /// Begin and end of an exception's handler.
+    PushException,
+    PopExcept,
+    /// Whether the exception is of the class on top: as a value, or as a jump (3.9, 3.10).
+    MatchException,
+    JumpIfNoMatch,
+    /// Anything else.
+    Other,
+}
+
+/// From where a jump counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Forward,
+    Backward,
+    Absolute,
+}
+
+/// When a conditional jump is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    True,
+    False,
+    Nothing,
+    Something,
+}
+
+/// An instruction of some code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Instruction {
+    /// Where it begins, prefixes included, in units of two bytes.
+    pub(super) start: u64,
+    /// Where the next one begins.
+    pub(super) end: u64,
+    pub(super) operation: Operation,
+    pub(super) argument: u64,
+}
+
+/// The instructions of a code object, in their order; none if the version's are not known.
+pub(super) fn decode(version: (u8, u8, u8), code: &[u8]) -> Vec<Instruction> {
+    let rows = match version {
+        (3, 8, _) => V3_8,
+        (3, 9, _) => V3_9,
+        (3, 10, _) => V3_10,
+        (3, 11, _) => V3_11,
+        (3, 12, _) => V3_12,
+        (3, 13, _) => V3_13,
+        _ => return Vec::new(),
+    };
+    let known = |number: u8| {
+        let row = rows.iter().find(|(_, _, numbers)| numbers.contains(&number));
+        row.map_or((Other, 0), |(operation, cache, _)| (*operation, u64::from(*cache)))
+    };
+    let mut units = (0_u64..).zip(code.as_chunks::<2>().0);
+    let (mut list, mut prefix) = (Vec::new(), None);
+    while let Some((unit, [number, low])) = units.next() {
+        // From 236 on an instruction is one that a tool watches (3.12, 3.13): its cache is not known.
+        if version >= (3, 12, 0) && *number >= 236 {
+            return Vec::new();
+        }
+        let (operation, cache) = known(*number);
+        let (start, high) = prefix.take().unwrap_or((unit, 0));
+        let argument = high << 8 & 0xffff_ffff | u64::from(*low);
+        if operation == Extended {
+            prefix = Some((start, argument));
+            continue;
+        }
+        for _ in 0..cache {
+            units.next();
+        }
+        list.push(Instruction { start, end: unit + 1 + cache, operation, argument });
+    }
+    list
+}
+
+/// An effect, units of cache behind it, and the numbers of the instructions.
+type Row = (Operation, u8, &'static [u8]);
+
+const V3_8: &[Row] = &[
+    (Call { callee: 1, names: 0 }, 0, &[131]),
+    (Call { callee: 1, names: 1 }, 0, &[141]),
+    (Call { callee: 2, names: 0 }, 0, &[161]),
+    (Compare, 0, &[107]),
+    (DeleteFast, 0, &[126]),
+    (Duplicate, 0, &[4]),
+    (Extended, 0, &[144]),
+    (Jump(Absolute), 0, &[113]),
+    (Jump(Forward), 0, &[110]),
+    (JumpIf(When::False, Absolute), 0, &[114]),
+    (JumpIf(When::True, Absolute), 0, &[115]),
+    (LoadAttribute, 0, &[106]),
+    (LoadCell, 0, &[136]),
+    (LoadConst, 0, &[100]),
+    (LoadFast, 0, &[124]),
+    (LoadGlobal, 0, &[116]),
+    (LoadMethod, 0, &[160]),
+    (Not, 0, &[12]),
+    (Nothing, 0, &[9]),
+    (Pop, 0, &[1]),
+    (PopBlock, 0, &[87]),
+    (PopExcept, 0, &[89]),
+    (SetupFinally, 0, &[122]),
+    (StoreFast, 0, &[125]),
+];
+
+const V3_9: &[Row] = &[
+    (Call { callee: 1, names: 0 }, 0, &[131]),
+    (Call { callee: 1, names: 1 }, 0, &[141]),
+    (Call { callee: 2, names: 0 }, 0, &[161]),
+    (DeleteFast, 0, &[126]),
+    (Duplicate, 0, &[4]),
+    (Extended, 0, &[144]),
+    (Is, 0, &[117]),
+    (Jump(Absolute), 0, &[113]),
+    (Jump(Forward), 0, &[110]),
+    (JumpIf(When::False, Absolute), 0, &[114]),
+    (JumpIf(When::True, Absolute), 0, &[115]),
+    (JumpIfNoMatch, 0, &[121]),
+    (LoadAttribute, 0, &[106]),
+    (LoadCell, 0, &[136]),
+    (LoadConst, 0, &[100]),
+    (LoadFast, 0, &[124]),
+    (LoadGlobal, 0, &[116]),
+    (LoadMethod, 0, &[160]),
+    (Not, 0, &[12]),
+    (Nothing, 0, &[9]),
+    (Pop, 0, &[1]),
+    (PopBlock, 0, &[87]),
+    (PopExcept, 0, &[89]),
+    (SetupFinally, 0, &[122]),
+    (StoreFast, 0, &[125]),
+];
+
+const V3_10: &[Row] = &[
+    (Call { callee: 1, names: 0 }, 0, &[131]),
+    (Call { callee: 1, names: 1 }, 0, &[141]),
+    (Call { callee: 2, names: 0 }, 0, &[161]),
+    (DeleteFast, 0, &[126]),
+    (Duplicate, 0, &[4]),
+    (Extended, 0, &[144]),
+    (Is, 0, &[117]),
+    (Jump(Absolute), 0, &[113]),
+    (Jump(Forward), 0, &[110]),
+    (JumpIf(When::False, Absolute), 0, &[114]),
+    (JumpIf(When::True, Absolute), 0, &[115]),
+    (JumpIfNoMatch, 0, &[121]),
+    (LoadAttribute, 0, &[106]),
+    (LoadCell, 0, &[136]),
+    (LoadConst, 0, &[100]),
+    (LoadFast, 0, &[124]),
+    (LoadGlobal, 0, &[116]),
+    (LoadMethod, 0, &[160]),
+    (Not, 0, &[12]),
+    (Nothing, 0, &[9]),
+    (Pop, 0, &[1]),
+    (PopBlock, 0, &[87]),
+    (PopExcept, 0, &[89]),
+    (SetupFinally, 0, &[122]),
+    (StoreFast, 0, &[125]),
+];
+
+const V3_11: &[Row] = &[
+    (Call { callee: 2, names: 0 }, 4, &[22, 23, 24, 171]),
+    (DeleteFast, 0, &[126]),
+    (Extended, 0, &[34, 144]),
+    (Is, 0, &[117]),
+    (Jump(Backward), 0, &[38, 134, 140]),
+    (Jump(Forward), 0, &[110]),
+    (JumpIf(When::False, Backward), 0, &[175]),
+    (JumpIf(When::False, Forward), 0, &[114]),
+    (JumpIf(When::Nothing, Backward), 0, &[174]),
+    (JumpIf(When::Nothing, Forward), 0, &[129]),
+    (JumpIf(When::Something, Backward), 0, &[173]),
+    (JumpIf(When::Something, Forward), 0, &[128]),
+    (JumpIf(When::True, Backward), 0, &[176]),
+    (JumpIf(When::True, Forward), 0, &[115]),
+    (LoadAttribute, 4, &[39, 40, 41, 42, 43, 106]),
+    (LoadCell, 0, &[137]),
+    (LoadConst, 0, &[44, 100]),
+    (LoadFast, 0, &[45, 46, 124]),
+    (LoadGlobal, 5, &[47, 48, 55, 116]),
+    (LoadMethod, 10, &[56, 57, 58, 59, 62, 63, 160]),
+    (MatchException, 0, &[36]),
+    (Not, 0, &[12]),
+    (Nothing, 0, &[9, 150, 151, 172]),
+    (Nothing, 1, &[64, 65, 66, 67, 72, 73, 76, 77, 78, 79, 80, 81, 113, 121, 127, 141, 143, 166]),
+    (Null, 0, &[2]),
+    (Other, 1, &[3, 4, 5, 6, 7, 8, 13, 14, 16, 60, 92, 122, 168, 169, 170, 177, 178, 179, 180]),
+    (Other, 2, &[26, 27, 28, 29, 107]),
+    (Other, 4, &[17, 18, 19, 20, 21, 25, 95, 153, 154, 158, 159]),
+    (Pop, 0, &[1]),
+    (PopExcept, 0, &[89]),
+    (PushCopy, 0, &[120]),
+    (PushException, 0, &[35]),
+    (StoreFast, 0, &[125, 161, 167]),
+];
+
+const V3_12: &[Row] = &[
+    (Call { callee: 2, names: 0 }, 3, &[23, 24, 28, 29, 34, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 56, 171]),
+    (DeleteFast, 0, &[126]),
+    (Extended, 0, &[144]),
+    (Is, 0, &[117]),
+    (Jump(Backward), 0, &[134, 140]),
+    (Jump(Forward), 0, &[110]),
+    (JumpIf(When::False, Forward), 0, &[114]),
+    (JumpIf(When::Nothing, Forward), 0, &[129]),
+    (JumpIf(When::Something, Forward), 0, &[128]),
+    (JumpIf(When::True, Forward), 0, &[115]),
+    (LoadAttribute, 9, &[70, 72, 73, 76, 77, 78, 79, 80, 81, 82, 106]),
+    (LoadCell, 0, &[137]),
+    (LoadConst, 0, &[84, 100]),
+    (LoadFast, 0, &[86, 88, 124, 127]),
+    (LoadGlobal, 4, &[111, 112, 116]),
+    (MatchException, 0, &[36]),
+    (Not, 0, &[12]),
+    (Nothing, 0, &[9, 151, 172]),
+    (Null, 0, &[2]),
+    (
+        Other,
+        1,
+        &[
+            6, 7, 8, 10, 13, 14, 16, 18, 19, 20, 21, 22, 25, 57, 58, 59, 60, 62, 63, 64, 65, 66, 67, 92, 93, 107, 122,
+            123, 141, 159, 160, 161, 166, 167, 168,
+        ],
+    ),
+    (Other, 4, &[95, 113, 148, 153]),
+    (Pop, 0, &[1]),
+    (PopExcept, 0, &[89]),
+    (PushCopy, 0, &[120]),
+    (PushException, 0, &[35]),
+    (StoreFast, 0, &[125, 154, 158]),
+];
+
+const V3_13: &[Row] = &[
+    (
+        Call { callee: 2, names: 0 },
+        3,
+        &[53, 162, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 174, 175, 176, 177, 178, 179, 180, 181],
+    ),
+    (Call { callee: 2, names: 1 }, 0, &[57]),
+    (DeleteFast, 0, &[65]),
+    (Extended, 0, &[71]),
+    (Is, 0, &[76]),
+    (Jump(Backward), 0, &[78]),
+    (Jump(Backward), 1, &[77]),
+    (Jump(Forward), 0, &[79]),
+    (JumpIf(When::False, Forward), 1, &[97]),
+    (JumpIf(When::Nothing, Forward), 1, &[98]),
+    (JumpIf(When::Something, Forward), 1, &[99]),
+    (JumpIf(When::True, Forward), 1, &[100]),
+    (LoadAttribute, 9, &[82, 191, 192, 193, 194, 195, 196, 197, 198, 199, 200, 201, 202]),
+    (LoadCell, 0, &[84]),
+    (LoadConst, 0, &[83]),
+    (LoadFast, 0, &[85, 87]),
+    (LoadGlobal, 4, &[91, 203, 204]),
+    (LoadTwoFast, 0, &[88]),
+    (MatchException, 0, &[7]),
+    (Not, 0, &[43]),
+    (Nothing, 0, &[30, 149, 207]),
+    (Null, 0, &[34]),
+    (
+        Other,
+        1,
+        &[
+            3, 5, 39, 45, 58, 59, 72, 93, 104, 117, 150, 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 161, 182,
+            183, 184, 185, 186, 187, 188, 189, 190, 205, 206, 208, 212, 213, 220, 221, 222,
+        ],
+    ),
+    (Other, 4, &[108, 209, 210, 211]),
+    (Pop, 0, &[32]),
+    (PopExcept, 0, &[31]),
+    (PushCopy, 0, &[61]),
+    (PushException, 0, &[33]),
+    (StoreFast, 0, &[110]),
+    (ToBool, 3, &[40, 214, 215, 216, 217, 218, 219]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_and_caches_belong_to_their_instruction() {
+        // 3.11: EXTENDED_ARG 1, LOAD_CONST 2, a specialised LOAD_GLOBAL with its cache, POP_TOP.
+        let code = [144, 1, 100, 2, 47, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 1, 0];
+        let [constant, global, pop] = decode((3, 11, 7), &code)[..] else { panic!("three instructions") };
+        assert_eq!(constant, Instruction { start: 0, end: 2, operation: LoadConst, argument: 258 });
+        assert_eq!(global, Instruction { start: 2, end: 8, operation: LoadGlobal, argument: 3 });
+        assert_eq!(pop, Instruction { start: 8, end: 9, operation: Pop, argument: 0 });
+        // Code that a tool watches, and code of a version without a table.
+        assert_eq!(decode((3, 12, 1), &[244, 0]), []);
+        assert_eq!(decode((3, 99, 0), &code), []);
+    }
+}

@@ -1,0 +1,409 @@
+//! Whether a thread that waits with a time-out asks again for the same thing for ever.
+//!
+//! In: the frame whose call waits, the object whose method it calls, and what that method does when its time is up
+//! ([`TimedCall`]). Out: whether that never ends by itself. The code is executed here from the time-out on, as
+//! far as its effect is known: constants, variables, jumps, a handler for the time-out's exception. Each call on the way must
+//! be one of the same method of the same object, or ask that object for what cannot have changed. A loop that returns to
+//! where it was, with the same variables, does that for ever. Anything else (another call, a counter, a flag that another
+//! thread may change, code of another version) may be a way out, and ends the execution.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::inspect::Inspector;
+use super::instructions::{Instruction, Operation, Way, When, decode};
+use super::objects::Objects;
+use super::values::Frame;
+use crate::image::Addr;
+use crate::limits::python::MOST_STEPS_OF_A_LOOP;
+
+/// The effect of a method's time-out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimeOut {
+    /// It returns False.
+    False,
+    /// It returns None.
+    Nothing,
+    /// It raises an exception of the class with this name.
+    Raises(&'static str),
+}
+
+/// A call that waits with a time-out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimedCall {
+    /// The object whose method it is.
+    pub(crate) object: Addr,
+    pub(crate) method: &'static str,
+    pub(crate) time_out: TimeOut,
+    /// Methods of the object that only ask, and what they return for as long as the wait would last.
+    pub(crate) queries: &'static [(&'static str, bool)],
+}
+
+/// A value on the stack.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Value {
+    /// Not known, and of no effect where it is not used.
+    Unknown,
+    /// An object that a constant or a variable of the function has.
+    Own(Addr),
+    /// An object that another thread may put another one in the place of.
+    Shared(Addr),
+    /// The exception of the time-out.
+    TimeOut,
+    /// Whether a method that was called said so.
+    Truth(bool),
+    /// The result of a call that has none.
+    Nothing,
+    /// The method of the object.
+    Method(String),
+}
+
+impl Value {
+    fn object(&self) -> Option<Addr> {
+        match self {
+            Value::Own(object) | Value::Shared(object) => Some(*object),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a frame asks again for ever after each time-out of the call that it is in.
+pub(crate) fn is_for_ever(inspector: &Inspector<'_>, frame: &Frame<'_, '_>, call: &TimedCall) -> bool {
+    Execution::new(inspector, frame, call).and_then(|mut execution| execution.run()) == Some(true)
+}
+
+/// A function that is executed.
+struct Execution<'e> {
+    objects: Objects<'e>,
+    inspector: &'e Inspector<'e>,
+    frame: &'e Frame<'e, 'e>,
+    call: &'e TimedCall,
+    version: (u8, u8, u8),
+    /// By where they start.
+    instructions: BTreeMap<u64, Instruction>,
+    constants: Vec<Addr>,
+    names: Vec<Addr>,
+    variables: Vec<Addr>,
+    stack: Vec<Value>,
+    /// Variables that were assigned on the way: `None` is unbound.
+    assigned: BTreeMap<u64, Option<Value>>,
+    /// Handlers of the protected ranges around, the innermost last; none for the handler of an exception (up to 3.10).
+    blocks: Vec<Option<u64>>,
+}
+
+impl<'e> Execution<'e> {
+    fn new(inspector: &'e Inspector<'e>, frame: &'e Frame<'e, 'e>, call: &'e TimedCall) -> Option<Self> {
+        let version = inspector.python.version;
+        let code = frame.instructions()?;
+        let instructions = decode(version, &code).into_iter().map(|one| (one.start, one)).collect();
+        let blocks = frame.handlers().into_iter().map(|handler| handler.map(|at| in_units(version, at))).collect();
+        Some(Execution {
+            objects: inspector.objects(),
+            inspector,
+            frame,
+            call,
+            version,
+            instructions,
+            constants: inspector.frames().constants(frame.code()),
+            names: frame.name_objects(),
+            variables: frame.raw_variables(),
+            stack: Vec::new(),
+            assigned: BTreeMap::new(),
+            blocks,
+        })
+    }
+
+    /// Whether it comes back to the call for ever; `None` where the effect of its code is not known.
+    fn run(&mut self) -> Option<bool> {
+        let unit = self.frame.unit_of_call()?;
+        let (_, here) = self.instructions.range(..=unit).next_back()?;
+        let mut here = *here;
+        if !matches!(here.operation, Operation::Call { .. }) || unit >= here.end {
+            return None;
+        }
+        let mut seen = BTreeSet::new();
+        let mut next = self.time_out(&here)?;
+        for _ in 0..MOST_STEPS_OF_A_LOOP {
+            here = *self.instructions.get(&next)?;
+            next = match here.operation {
+                Operation::Call { callee, names } => {
+                    let arguments = here.argument + u64::from(names);
+                    (0..arguments).for_each(|_| drop(self.pop()));
+                    let mut slots: Vec<Value> = (0..callee).map(|_| self.pop()).collect();
+                    slots.retain(|value| matches!(value, Value::Method(_)));
+                    let [Value::Method(name)] = slots.as_slice() else { return None };
+                    if let Some((_, answer)) = self.call.queries.iter().find(|(query, _)| query == name) {
+                        self.stack.push(Value::Truth(*answer));
+                        here.end
+                    } else if !seen.insert((here.start, self.stack.clone(), self.assigned.clone())) {
+                        return Some(true);
+                    } else {
+                        self.time_out(&here)?
+                    }
+                }
+                _ => self.step(&here)?,
+            };
+        }
+        None
+    }
+
+    /// The call comes back because its time is up: where the function goes on.
+    fn time_out(&mut self, call: &Instruction) -> Option<u64> {
+        match self.call.time_out {
+            TimeOut::False => self.stack.push(Value::Truth(false)),
+            TimeOut::Nothing => self.stack.push(Value::Nothing),
+            TimeOut::Raises(_) => return self.raise(call),
+        }
+        Some(call.end)
+    }
+
+    fn raise(&mut self, call: &Instruction) -> Option<u64> {
+        self.stack.clear();
+        if self.version >= (3, 11, 0) {
+            self.stack.extend([Value::Unknown, Value::TimeOut]);
+            return self.frame.handler_of(call.end - 1);
+        }
+        while let Some(block) = self.blocks.pop() {
+            if let Some(handler) = block {
+                self.blocks.push(None);
+                // The exception before, and this one: traceback, value, class.
+                self.stack.extend([const { Value::Unknown }; 4]);
+                self.stack.extend([Value::TimeOut, Value::TimeOut]);
+                return Some(handler);
+            }
+        }
+        None
+    }
+
+    /// Execute an instruction that is no call: where the next one is. `None` where its effect is not known.
+    fn step(&mut self, here: &Instruction) -> Option<u64> {
+        let argument = here.argument;
+        match here.operation {
+            Operation::Nothing => {}
+            Operation::Null => self.stack.push(Value::Unknown),
+            Operation::LoadFast => self.load(argument)?,
+            Operation::LoadTwoFast => {
+                self.load(argument >> 4)?;
+                self.load(argument & 15)?;
+            }
+            Operation::LoadConst => {
+                let constant = self.constants.get(usize::try_from(argument).ok()?)?;
+                self.stack.push(Value::Own(*constant));
+            }
+            Operation::LoadGlobal => self.load_global(argument)?,
+            Operation::LoadCell => self.load_cell(argument)?,
+            Operation::LoadAttribute => {
+                let (index, is_method) =
+                    if self.version >= (3, 12, 0) { (argument >> 1, argument & 1 == 1) } else { (argument, false) };
+                self.load_attribute(index, is_method)?;
+            }
+            Operation::LoadMethod => self.load_attribute(argument, true)?,
+            Operation::StoreFast => {
+                let value = self.pop();
+                self.assigned.insert(argument, Some(value));
+            }
+            Operation::DeleteFast => drop(self.assigned.insert(argument, None)),
+            Operation::Pop => drop(self.pop()),
+            Operation::Duplicate => self.copy(1),
+            Operation::PushCopy => self.copy(usize::try_from(argument).ok()?),
+            Operation::Not => {
+                let truth = self.pop_truth()?;
+                self.stack.push(Value::Truth(!truth));
+            }
+            Operation::ToBool => {
+                let truth = self.pop_truth()?;
+                self.stack.push(Value::Truth(truth));
+            }
+            Operation::Is => self.compare_identity(argument == 1)?,
+            Operation::Compare => match argument {
+                8 | 9 => self.compare_identity(argument == 9)?,
+                10 => {
+                    let matches = self.matches()?;
+                    self.pop();
+                    self.stack.push(Value::Truth(matches));
+                }
+                _ => return None,
+            },
+            Operation::Jump(way) => return self.target(here, way),
+            Operation::JumpIf(when, way) => {
+                let jumps = match when {
+                    When::True => self.pop_truth()?,
+                    When::False => !self.pop_truth()?,
+                    When::Nothing => self.pop_is_none()?,
+                    When::Something => !self.pop_is_none()?,
+                };
+                return if jumps { self.target(here, way) } else { Some(here.end) };
+            }
+            Operation::SetupFinally => {
+                let handler = self.target(here, Way::Forward)?;
+                self.blocks.push(Some(handler));
+            }
+            Operation::PopBlock => drop(self.blocks.pop()?),
+            Operation::PushException => {
+                let exception = self.pop();
+                self.stack.extend([Value::Unknown, exception]);
+            }
+            Operation::MatchException => {
+                let matches = self.matches()?;
+                self.stack.push(Value::Truth(matches));
+            }
+            Operation::JumpIfNoMatch => {
+                let matches = self.matches()?;
+                self.pop();
+                return if matches { Some(here.end) } else { self.target(here, Way::Absolute) };
+            }
+            Operation::PopExcept if self.version >= (3, 11, 0) => drop(self.pop()),
+            Operation::PopExcept => {
+                (0..3).for_each(|_| drop(self.pop()));
+                self.blocks.pop()?;
+            }
+            Operation::Extended | Operation::Call { .. } | Operation::Other => return None,
+        }
+        Some(here.end)
+    }
+
+    /// Where a jump leads. Up to 3.9 it counts bytes.
+    fn target(&self, here: &Instruction, way: Way) -> Option<u64> {
+        let argument = in_units(self.version, here.argument);
+        match way {
+            Way::Forward => here.end.checked_add(argument),
+            Way::Backward => here.end.checked_sub(argument),
+            Way::Absolute => Some(argument),
+        }
+    }
+
+    /// Values below those of this execution are unknown.
+    fn pop(&mut self) -> Value {
+        self.stack.pop().unwrap_or(Value::Unknown)
+    }
+
+    fn copy(&mut self, depth: usize) {
+        let place = self.stack.len().checked_sub(depth);
+        let value = place.and_then(|place| self.stack.get(place)).cloned();
+        self.stack.push(value.unwrap_or(Value::Unknown));
+    }
+
+    fn load(&mut self, index: u64) -> Option<()> {
+        let value = match self.assigned.get(&index) {
+            Some(assigned) => assigned.clone()?,
+            None => {
+                let object = self.variables.get(usize::try_from(index).ok()?)?;
+                (!object.is_null()).then_some(Value::Own(*object))?
+            }
+        };
+        self.stack.push(value);
+        Some(())
+    }
+
+    fn load_cell(&mut self, index: u64) -> Option<()> {
+        let is_cell = |object: &Addr| self.objects.class(*object).is_some_and(|class| self.objects.is_cells(class));
+        // Up to 3.10 cells are counted on their own; they stand behind the other variables.
+        let first = match self.version >= (3, 11, 0) {
+            true => 0,
+            false => self.variables.iter().position(is_cell)?,
+        };
+        let cell = self.variables.get(first.checked_add(usize::try_from(index).ok()?)?).filter(|cell| is_cell(cell))?;
+        self.stack.push(Value::Shared(self.objects.out_of_cell(*cell)));
+        Some(())
+    }
+
+    fn load_global(&mut self, argument: u64) -> Option<()> {
+        let (index, has_null) =
+            if self.version >= (3, 11, 0) { (argument >> 1, argument & 1 == 1) } else { (argument, false) };
+        let name = self.name(index)?;
+        let own = self.frame.globals().and_then(|globals| self.objects.item(globals, &name));
+        let value = own.or_else(|| self.inspector.modules().builtins.get(&name).copied())?;
+        self.stack.extend(has_null.then_some(Value::Unknown));
+        self.stack.push(Value::Shared(value));
+        Some(())
+    }
+
+    fn load_attribute(&mut self, index: u64, is_method: bool) -> Option<()> {
+        let name = self.name(index)?;
+        let object = self.pop().object()?;
+        let is_known = name == self.call.method || self.call.queries.iter().any(|(query, _)| *query == name);
+        let value = match object == self.call.object && is_known && self.objects.attribute(object, &name).is_none() {
+            true => Value::Method(name),
+            false => Value::Shared(self.attribute(object, &name)?),
+        };
+        self.stack.push(value);
+        self.stack.extend(is_method.then_some(Value::Unknown));
+        Some(())
+    }
+
+    /// The value of an attribute that is read without running code.
+    fn attribute(&self, object: Addr, name: &str) -> Option<Addr> {
+        let objects = &self.objects;
+        if objects.class_name(object).as_deref() == Some("module") {
+            // PyModuleObject.md_dict is the first word behind the head.
+            return objects.item(objects.field(object, 0)?, name);
+        }
+        let (_, order) = objects.class_parts(objects.class(object)?)?;
+        let mut dicts = order.into_iter().filter_map(|class| objects.class_parts(class)?.0);
+        match dicts.find_map(|dict| objects.item(dict, name)) {
+            None => objects.attribute(object, name),
+            Some(found) if objects.class_name(found).as_deref() == Some("member_descriptor") => {
+                objects.member(object, name)
+            }
+            // It is the class's own, or computed.
+            Some(_) => None,
+        }
+    }
+
+    fn name(&self, index: u64) -> Option<String> {
+        self.objects.text(*self.names.get(usize::try_from(index).ok()?)?)
+    }
+
+    fn pop_truth(&mut self) -> Option<bool> {
+        match self.pop() {
+            Value::Truth(truth) => Some(truth),
+            Value::Nothing => Some(false),
+            Value::Own(object) if self.objects.is_none(object) => Some(false),
+            Value::Own(object) => self.objects.unsigned(object).map(|number| number != 0),
+            _ => None,
+        }
+    }
+
+    fn pop_is_none(&mut self) -> Option<bool> {
+        match self.pop() {
+            Value::Truth(_) => Some(false),
+            Value::Nothing => Some(true),
+            Value::Own(object) => Some(self.objects.is_none(object)),
+            _ => None,
+        }
+    }
+
+    /// `is`, where one side is None.
+    fn compare_identity(&mut self, is_negated: bool) -> Option<()> {
+        let (right, left) = (self.stack.last()?.clone(), self.stack.iter().rev().nth(1)?.clone());
+        let is_none = |value: &Value| match value {
+            Value::Nothing => true,
+            Value::Own(object) => self.objects.is_none(*object),
+            _ => false,
+        };
+        let of_other = match (is_none(&left), is_none(&right)) {
+            (_, true) => left,
+            (true, false) => right,
+            _ => return None,
+        };
+        (0..2).for_each(|_| drop(self.pop()));
+        self.stack.push(of_other);
+        let is_none = self.pop_is_none()?;
+        self.stack.push(Value::Truth(is_none != is_negated));
+        Some(())
+    }
+
+    /// Pop a class: whether the exception, which is next, is of it. `None` where it is not one that certainly is.
+    fn matches(&mut self) -> Option<bool> {
+        let class = self.pop().object().filter(|class| self.objects.is_class(*class))?;
+        let TimeOut::Raises(raised) = self.call.time_out else { return None };
+        let name = self.objects.name_of_class(class)?;
+        let short = name.rsplit('.').next().unwrap_or(&name);
+        let is_wide = matches!(short, "Exception" | "BaseException");
+        (self.stack.last() == Some(&Value::TimeOut) && (short == raised || is_wide)).then_some(true)
+    }
+}
+
+/// A distance in units of two bytes: from 3.10 on code has it so, before in bytes.
+fn in_units(version: (u8, u8, u8), distance: u64) -> u64 {
+    if version >= (3, 10, 0) { distance } else { distance / 2 }
+}

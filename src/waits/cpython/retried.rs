@@ -1,0 +1,84 @@
+//! Waits with a time-out that are made again and again: whether code of Python asks for the same thing for ever.
+//!
+//! In: the purpose of a wait, the frames of its thread. Out: the evidence, where the function that waits does nothing after each
+//! time-out but ask again. The wait then ends as one without a time-out does. One sample shows it by code alone, so it is no
+//! more than inferred; samples that are further apart see it begin anew ([`crate::run`]).
+
+use super::lock_object::{LockObject, What};
+use super::threading_objects::{Purpose, method};
+use crate::image::Addr;
+use crate::limits::cpython::LIBRARY_FRAMES;
+use crate::python::PythonFrame;
+use crate::python::inspect::Inspector;
+use crate::python::retries::{self, TimeOut, TimedCall};
+use crate::waits::kinds;
+
+/// Classes of the standard library, their methods that take a time-out, what these do when it is up, and the methods that only ask.
+type Row = (&'static [&'static str], &'static str, TimeOut, &'static [(&'static str, bool)]);
+
+/// By the classes in Lib/threading.py, Lib/queue.py, Lib/concurrent/futures/_base.py and Lib/multiprocessing/pool.py, 3.8 to 3.13.
+/// A Barrier is broken by its time-out.
+const CLASSES: &[Row] = &[
+    (&["Event"], "wait", TimeOut::False, &[("is_set", false)]),
+    (&["Condition"], "wait", TimeOut::False, &[]),
+    (&["Semaphore", "BoundedSemaphore"], "acquire", TimeOut::False, &[]),
+    (QUEUES, "get", TimeOut::Raises("Empty"), &[("empty", true)]),
+    (QUEUES, "put", TimeOut::Raises("Full"), &[("full", true)]),
+    (&["Future"], "result", TimeOut::Raises("TimeoutError"), &[("done", false)]),
+    (&["Future"], "exception", TimeOut::Raises("TimeoutError"), &[("done", false)]),
+    (RESULTS, "get", TimeOut::Raises("TimeoutError"), &[("ready", false)]),
+    (RESULTS, "wait", TimeOut::Nothing, &[("ready", false)]),
+];
+const QUEUES: &[&str] = &["Queue", "LifoQueue", "PriorityQueue"];
+const RESULTS: &[&str] = &["ApplyResult", "MapResult", "AsyncResult"];
+
+/// The evidence that a wait with a time-out is made again for ever.
+pub(super) fn evidence(
+    inspector: &Inspector<'_>,
+    tid: i32,
+    purpose: &Purpose,
+    behind: Option<&LockObject>,
+) -> Option<String> {
+    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(LIBRARY_FRAMES).collect();
+    let call_at = purpose.frame.and_then(|address| stack.iter().position(|frame| frame.address == address))?;
+    let (call, caller) = match behind.map(|behind| (&behind.what, behind.object)) {
+        // Code in C: the innermost function is the one that calls it.
+        Some((What::Lock | What::RecursiveLock, object)) if is_lock(purpose) => {
+            (timed(object, "acquire", TimeOut::False, &[("locked", true)]), call_at)
+        }
+        Some((What::SimpleQueue, object)) => {
+            (timed(object, "get", TimeOut::Raises("Empty"), &[("empty", true)]), call_at)
+        }
+        _ => (of_method(inspector, purpose, stack.get(call_at)?)?, call_at + 1),
+    };
+    let frame = stack.get(caller)?;
+    let is_for_ever = retries::is_for_ever(inspector, &inspector.frame(frame)?, &call);
+    is_for_ever.then(|| {
+        let function = &frame.function;
+        format!("after each time-out {function} does nothing but call {} of the same object again", call.method)
+    })
+}
+
+fn is_lock(purpose: &Purpose) -> bool {
+    purpose.kind == kinds::PY_LOCK || purpose.kind == kinds::PY_RLOCK
+}
+
+fn timed(object: Addr, method: &'static str, time_out: TimeOut, queries: &'static [(&'static str, bool)]) -> TimedCall {
+    TimedCall { object, method, time_out, queries }
+}
+
+/// The call that a frame of the standard library's runs.
+fn of_method(inspector: &Inspector<'_>, purpose: &Purpose, frame: &PythonFrame) -> Option<TimedCall> {
+    if !frame.origin.waits_for_caller() {
+        return None;
+    }
+    let object = inspector.frame(frame)?.first()?;
+    if purpose.kind == kinds::PY_THREAD {
+        let is_join = method(frame) == "join";
+        return is_join.then(|| timed(object, "join", TimeOut::Nothing, &[("is_alive", true)]));
+    }
+    let class = inspector.objects().class_name(object)?;
+    let class = class.rsplit('.').next().unwrap_or(&class);
+    let row = CLASSES.iter().find(|(classes, name, ..)| classes.contains(&class) && *name == method(frame))?;
+    Some(timed(object, row.1, row.2, row.3))
+}
