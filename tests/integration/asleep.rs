@@ -7,7 +7,7 @@ use std::process::Command;
 
 use object::{Object, ObjectSection};
 
-use crate::harness::{Look, Target, attach, compile, skipped, threads};
+use crate::harness::{Look, Target, attach, compile, own_program, skipped, threads};
 
 /// What of an eBPF object is loaded: its name and bytes. The rest is for debuggers, and names the compiler's build.
 fn loaded(path: &Path) -> Vec<(String, Vec<u8>)> {
@@ -119,7 +119,7 @@ fn a_look_without_privilege() {
         open(&to);
         to
     };
-    let own = copied(Path::new(env!("CARGO_BIN_EXE_lockscope")));
+    let own = copied(Path::new(own_program()));
     // At -O0 no frame of the C library saves the frame pointer by which the program's own frames are found.
     for optimised in ["-O0", "-O2"] {
         let program = compile("native/beside.c", &format!("beside{optimised}"), &[optimised]);
@@ -162,7 +162,7 @@ fn a_wait_without_end_is_told_without_privilege() {
     }
     let folder = tempfile::Builder::new().prefix("lockscope-unprivileged").tempdir_in("/tmp").expect("a folder");
     let own = folder.path().join("lockscope");
-    std::fs::copy(env!("CARGO_BIN_EXE_lockscope"), &own).expect("copied");
+    std::fs::copy(own_program(), &own).expect("copied");
     for path in [folder.path(), &own] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("permissions");
     }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::harness::{Target, compile, lockscope, signal_process, status_field, threads, wait_until};
+use crate::harness::{Target, compile, lockscope, own_program, signal_process, status_field, threads, wait_until};
 
 fn refusal(pid: &str) -> (i32, String) {
     let output = lockscope().args(["attach", pid]).output().expect("lockscope runs");
@@ -63,7 +63,7 @@ fn a_process_of_another_user() {
     }
     // The binary may lie where that user cannot go: a copy does not.
     let copy = std::env::temp_dir().join(format!("lockscope-unprivileged-{}", std::process::id()));
-    std::fs::copy(env!("CARGO_BIN_EXE_lockscope"), &copy).expect("copied");
+    std::fs::copy(own_program(), &copy).expect("copied");
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&copy)

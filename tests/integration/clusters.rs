@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, lockscope, skipped, testdata, wait_until};
+use crate::harness::{Target, lockscope, own_program, skipped, testdata, wait_until};
 
 /// The Python that has Dask.
 fn python() -> Option<PathBuf> {
@@ -17,7 +17,7 @@ fn python() -> Option<PathBuf> {
 
 /// A cluster in this case.
 fn start(python: &PathBuf, case: &str, more: &[&str]) -> Target {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_lockscope"));
+    let program = PathBuf::from(own_program());
     let folder = program.parent().expect("a folder").display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
     let package = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/ship/pypi/python");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::{Target, compile, lockscope};
+use crate::harness::{Target, compile, lockscope, own_program};
 
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -25,7 +25,7 @@ impl Programs {
         let folder = tempfile::tempdir_in("/tmp").expect("a folder");
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("allowed");
         let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]);
-        for (name, from) in [("lockscope", PathBuf::from(env!("CARGO_BIN_EXE_lockscope"))), ("deadlocks", deadlocks)] {
+        for (name, from) in [("lockscope", PathBuf::from(own_program())), ("deadlocks", deadlocks)] {
             std::fs::copy(from, folder.path().join(name)).expect("copied");
         }
         Programs(folder)

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, compile, core, testdata};
+use crate::harness::{Look, Target, attach, compile, core, own_program, testdata};
 use crate::python::{Python, pythons};
 
 fn scripts() -> PathBuf {
@@ -30,7 +30,7 @@ fn text(command: &mut Command) -> String {
 fn table_on_the_stand_in(python: &Python, options: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut run = python.command();
-    run.arg(scripts().join("table.py")).args(options).arg(env!("CARGO_BIN_EXE_lockscope")).arg(folder.path());
+    run.arg(scripts().join("table.py")).args(options).arg(own_program()).arg(folder.path());
     run.env("LD_LIBRARY_PATH", driver().parent().expect("a folder")).env("PYTHONDONTWRITEBYTECODE", "1");
     println!("{}", text(&mut run));
 }

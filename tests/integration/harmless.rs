@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Target, as_from_a_terminal, attach, compile, lockscope, signal_process, skipped, status_field, testdata, threads,
-    wait_until,
+    Target, as_from_a_terminal, attach, compile, lockscope, own_program, signal_process, skipped, status_field,
+    testdata, threads, wait_until,
 };
 
 fn start() -> Target {
@@ -166,7 +166,7 @@ const AMPLE: [&str; 3] = ["--stop", "--max-pause", "10s"];
 /// Begin a look, and end it by a signal at a random moment of the time that it would take. How long after its end the last
 /// thread of the target stood free, and whether the signal came before the look was over.
 fn end_a_look(pid: i32, signal: &str, moments: &mut Moments, usual: Duration) -> (Duration, bool) {
-    let mut look = as_from_a_terminal(env!("CARGO_BIN_EXE_lockscope"))
+    let mut look = as_from_a_terminal(own_program())
         .args(["attach", &pid.to_string()])
         .args(AMPLE)
         .stdout(Stdio::null())
@@ -246,7 +246,7 @@ fn interrupted_looks(how: &str, rounds: u32) -> (Vec<String>, String) {
     let target = start_zoo();
     let mut terminal = as_from_a_terminal("python3");
     terminal.arg(testdata("hostile/terminal.py"));
-    terminal.args([how, &rounds.to_string(), &target.pid().to_string()]).arg(env!("CARGO_BIN_EXE_lockscope"));
+    terminal.args([how, &rounds.to_string(), &target.pid().to_string()]).arg(own_program());
     let output =
         terminal.args(["attach", "--stop", &target.pid().to_string()]).stdin(Stdio::null()).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -260,9 +260,18 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
     tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The lockscope that the tests look with: LOCKSCOPE_TESTED names it, as scripts/test does, which takes the package's; otherwise it is
+/// the one that Cargo has built beside the tests.
+pub(crate) fn own_program() -> &'static str {
+    static OWN: LazyLock<String> = LazyLock::new(|| {
+        std::env::var("LOCKSCOPE_TESTED").unwrap_or_else(|_| env!("CARGO_BIN_EXE_lockscope").to_owned())
+    });
+    &OWN
+}
+
 /// lockscope, to be run.
 pub(crate) fn lockscope() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_lockscope"))
+    Command::new(own_program())
 }
 
 /// A program that takes signals as it does from a terminal: what runs in the background, as tests may, has some of them ignored, and

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, compile, is_root, lockscope};
+use crate::harness::{Target, compile, is_root, lockscope, own_program};
 
 /// Address space that is enough for every input, in MiB: the program and its libraries, and what a look may take.
 const ENOUGH: u64 = 1536;
@@ -17,7 +17,7 @@ const ENOUGH: u64 = 1536;
 /// lockscope with little room.
 fn bounded(words: &[&str]) -> (Output, String) {
     let mut run = Command::new("prlimit");
-    run.arg(format!("--as={}", ENOUGH << 20)).arg(env!("CARGO_BIN_EXE_lockscope")).args(words);
+    run.arg(format!("--as={}", ENOUGH << 20)).arg(own_program()).args(words);
     let output = run.output().expect("prlimit runs");
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     // Without the ends of its lines.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Target, compile};
+use crate::harness::{Target, compile, own_program};
 
 /// What gdb prints when these commands follow the script.
 fn gdb(words: &[&str], commands: &[&str]) -> String {
@@ -12,7 +12,7 @@ fn gdb(words: &[&str], commands: &[&str]) -> String {
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-nx", "-batch", "-iex", "set debuginfod enabled off"]).args(words);
     gdb.arg("-ex").arg(format!("source {}", script.display()));
-    gdb.arg("-ex").arg(format!("set lockscope-program {}", env!("CARGO_BIN_EXE_lockscope")));
+    gdb.arg("-ex").arg(format!("set lockscope-program {}", own_program()));
     let output = gdb.args(commands.iter().flat_map(|command| ["-ex", command])).output().expect("gdb runs");
     [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat()
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, lockscope, signal_process, skipped, status_field, testdata, wait_until};
+use crate::harness::{Target, lockscope, own_program, signal_process, skipped, status_field, testdata, wait_until};
 
 /// The program, compiled; `None` without Open MPI.
 fn program() -> Option<PathBuf> {
@@ -250,7 +250,7 @@ fn the_lines_of_the_manual_tell_of_a_job_of_mpi() {
     assert_eq!(later, "lockscope job --ask hang");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::copy(&program, folder.path().join("prog")).expect("copied");
-    let own = PathBuf::from(env!("CARGO_BIN_EXE_lockscope"));
+    let own = PathBuf::from(own_program());
     let before = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(own.parent().map(PathBuf::from).into_iter().chain(std::env::split_paths(&before)));
     let path = path.expect("a path");

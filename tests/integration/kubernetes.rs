@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{skipped, testdata, wait_until};
+use crate::harness::{own_program, skipped, testdata, wait_until};
 
 /// `kubectl get pods -l job-name=NAME -o name`, and `kubectl exec [-i] POD -- COMMAND`; a file in $PODS has a pod's process.
 const KUBECTL: &str = r#"#!/bin/sh
@@ -107,7 +107,7 @@ fn the_recipe_of_the_manual_tells_of_ranks_in_pods() {
         std::fs::write(path(&format!("pods/train-{index}")), first).expect("written");
     }
     wait_until("the ranks are connected", || (0..2).all(|rank| path(&format!("ranks/ready-{rank}")).exists()));
-    let own = Path::new(env!("CARGO_BIN_EXE_lockscope")).parent().expect("a folder").to_owned();
+    let own = Path::new(own_program()).parent().expect("a folder").to_owned();
     let before = std::env::var_os("PATH").unwrap_or_default();
     let all = [path("bin"), own].into_iter().chain(std::env::split_paths(&before));
     let all = std::env::join_paths(all).expect("a path");

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::harness::compile;
+use crate::harness::{compile, own_program};
 use crate::recipes::{DEADLOCK, PYTHON_TESTS, Project, fails, outcome, passes, recipe, tools};
 
 /// One rank deadlocks, and the others wait for it at a barrier.
@@ -66,8 +66,7 @@ fn docker() {
     let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
     let files = "ldd \"$@\" | grep -o '/[^ :]*' | sort -u |
         tar --create --dereference --absolute-names --files-from - | docker import -";
-    let (code, text) =
-        outcome(project.command("sh").args(["-ec", files, "-", env!("CARGO_BIN_EXE_lockscope"), &deadlocks]));
+    let (code, text) = outcome(project.command("sh").args(["-ec", files, "-", own_program(), &deadlocks]));
     let image = text.lines().find(|line| line.starts_with("sha256:")).unwrap_or_else(|| panic!("{code:?}: {text}"));
     let run = |words: &[&str]| {
         let mut run = project.command(recipe("docker.sh"));
@@ -87,10 +86,9 @@ fn no_privilege_is_needed() {
         return crate::harness::skipped!("without privilege, which this test has not anyway");
     }
     let folder = tempfile::tempdir_in("/tmp").expect("a folder");
-    for (name, from) in [
-        ("lockscope", PathBuf::from(env!("CARGO_BIN_EXE_lockscope"))),
-        ("deadlocks", compile("native/deadlocks.c", "deadlocks", &[])),
-    ] {
+    for (name, from) in
+        [("lockscope", PathBuf::from(own_program())), ("deadlocks", compile("native/deadlocks.c", "deadlocks", &[]))]
+    {
         std::fs::copy(from, folder.path().join(name)).expect("copied");
     }
     std::fs::create_dir(folder.path().join("hangs")).expect("made");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Target, lockscope, skipped, testdata, wait_until};
+use crate::harness::{Target, lockscope, own_program, skipped, testdata, wait_until};
 
 /// The program and its launcher; `None` without MPICH.
 fn program(folder: &std::path::Path) -> Option<(PathBuf, PathBuf)> {
@@ -161,7 +161,7 @@ fn whoever_asks_those_before_the_ranks_gets_the_proof_too() {
     let start = |scenario: &str| {
         let asked = folder.path().join(scenario);
         let mut command = Command::new(&mpirun);
-        command.args(["-n", "3", env!("CARGO_BIN_EXE_lockscope"), "run", "--report-dir"]).arg(&asked).arg("--");
+        command.args(["-n", "3", own_program(), "run", "--report-dir"]).arg(&asked).arg("--");
         (Target::start(command.arg(&program).arg(scenario)), asked)
     };
     let ask = |asked: &std::path::Path| -> Value {

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, compile, lockscope, testdata, wait_until};
+use crate::harness::{Look, Target, attach, compile, lockscope, own_program, testdata, wait_until};
 use crate::post_mortem::looks;
 use crate::python::pythons;
 
@@ -81,7 +81,7 @@ fn a_job_asks_once_for_all_its_ranks_and_has_the_answer_as_a_witness() {
 #[test]
 fn of_ranks_behind_a_prefix_one_asks() {
     let reports = tempfile::tempdir().expect("a folder");
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_lockscope")).as_os_str();
+    let program = std::path::Path::new(own_program()).as_os_str();
     let (_target, asked) =
         job(&[program, "run".as_ref(), "--report-dir".as_ref(), reports.path().as_os_str(), "--".as_ref()]);
     let mut last = (Value::Null, 0);

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::Target;
 use crate::harness::testdata;
+use crate::harness::{Target, own_program};
 use crate::python::pythons;
 
 /// Run a program of Python with the package.
@@ -26,7 +26,7 @@ fn python(program: &str, arguments: &[&str]) -> Option<Output> {
 /// Python finds the package's source and the program.
 fn with_package(command: &mut Command) -> &mut Command {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/ship/pypi/python");
-    let binary = Path::new(env!("CARGO_BIN_EXE_lockscope")).parent().expect("a folder");
+    let binary = Path::new(own_program()).parent().expect("a folder");
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
     command.env("PYTHONPATH", source).env("PATH", path).env_remove("LOCKSCOPE")
 }

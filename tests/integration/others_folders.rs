@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::harness::{Target, compile, is_root, lockscope};
+use crate::harness::{Target, compile, is_root, lockscope, own_program};
 use crate::run::{run, stderr};
 
 const NOBODY: u32 = 65534;
@@ -118,7 +118,7 @@ fn names(folder: &Path) -> Vec<String> {
 /// A limit on files, and a disk that is full.
 #[test]
 fn where_no_file_may_grow_the_status_stands_and_nothing_is_left() {
-    let (own, program) = (env!("CARGO_BIN_EXE_lockscope"), deadlocks().display().to_string());
+    let (own, program) = (own_program(), deadlocks().display().to_string());
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().display().to_string();
     let shell =
@@ -152,7 +152,7 @@ fn the_name_of_a_host_leads_nowhere() {
     if !is_root() {
         return crate::harness::skipped!("another name of the host needs root");
     }
-    let own = env!("CARGO_BIN_EXE_lockscope");
+    let own = own_program();
     for name in ["../../../../escaped", "/escaped", "..", "a\\033]0;x\\007<b>"] {
         let folder = tempfile::tempdir().expect("a folder");
         let place = folder.path().join("reports");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, compile, core, lockscope, report, testdata};
+use crate::harness::{Look, Target, attach, compile, core, lockscope, own_program, report, testdata};
 use crate::native::{HANGS, start};
 use crate::python::pythons;
 
@@ -224,7 +224,7 @@ fn elsewhere(folder: &Path, snapshot: &Path) -> Option<PathBuf> {
     let root = folder.join("empty-root");
     let own = root.join("own");
     std::fs::create_dir_all(&own).expect("created");
-    let program = env!("CARGO_BIN_EXE_lockscope");
+    let program = own_program();
     std::fs::copy(program, own.join("lockscope")).expect("copied");
     let libraries = Command::new("ldd").arg(program).output().expect("ldd runs");
     for word in String::from_utf8_lossy(&libraries.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
@@ -365,7 +365,7 @@ fn the_size_of_a_core_costs_nothing() {
     std::fs::OpenOptions::new().write(true).open(&huge).expect("opened").set_len(data + size).expect("sparse");
     let json = folder.path().join("r.json");
     let done = Command::new("sh")
-        .args(["-c", "ulimit -v 1048576; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_lockscope"), "core"])
+        .args(["-c", "ulimit -v 1048576; exec \"$@\"", "sh", own_program(), "core"])
         .args([&huge, Path::new("-o"), &json])
         .output()
         .expect("runs");

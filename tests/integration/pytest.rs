@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::harness::{as_from_a_terminal, compile, lockscope, testdata};
+use crate::harness::{as_from_a_terminal, compile, lockscope, own_program, testdata};
 use crate::python::pythons;
 
 /// One test of each kind, with a deadlock of the GIL: no Python can run in the process any more.
@@ -213,7 +213,7 @@ fn a_test_is_told_after_which_an_order_differs() {
     // Without it nothing is preloaded, and below a run that records its folder is used.
     let plain = suite.pytest(&[], &["-q"], &[]);
     assert!(!plain.text().contains("could deadlock"), "{}", plain.text());
-    let program = env!("CARGO_BIN_EXE_lockscope");
+    let program = own_program();
     let below = suite.pytest(&[program, "run", "--record", "--"], &["-q", "--lockscope-record"], &[]);
     below.says(&["  in tests/test_locks.py::test_audit\n", "did not hang, and could"]);
 }
@@ -392,7 +392,7 @@ fn a_core_of_the_gpu_is_taken_where_pytest_must_be_ended() {
 fn with_xdist_the_suite_goes_on() {
     let suite = Suite::new();
     // Also below `lockscope run`, which leaves the tests to the monitors.
-    let own = env!("CARGO_BIN_EXE_lockscope");
+    let own = own_program();
     for before in [&[][..], &[own, "run", "--"]] {
         let run = suite.pytest(before, &[&WITH_REPORTS[..], &["-n2"]].concat(), &["HANG"]);
         assert_eq!(run.output.status.code(), Some(1), "{}", run.text());
@@ -420,7 +420,7 @@ fn a_marker_gives_one_test_a_time_limit() {
 #[test]
 fn without_the_plugin_run_names_the_test() {
     let suite = Suite::new();
-    let own = env!("CARGO_BIN_EXE_lockscope");
+    let own = own_program();
     let run = suite.pytest(&[own, "run", "--junit", "junit.xml", "--"], &["-q"], &["HANG"]);
     assert_eq!(run.output.status.code(), Some(124), "{}", run.text());
     run.says(&["hangs, in the test test_locks.py::test_hangs", "deadlock: "]);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::harness::testdata;
+use crate::harness::{own_program, testdata};
 
 /// What a report says of two locks that are taken in different orders.
 pub(crate) const DEADLOCK: &str = "[lock-order-cycle]";
@@ -136,7 +136,7 @@ impl Project {
 
     /// A command in the folder that finds lockscope and the tools; these tests may themselves run under lockscope.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let own = Path::new(env!("CARGO_BIN_EXE_lockscope")).parent().expect("a folder").to_owned();
+        let own = Path::new(own_program()).parent().expect("a folder").to_owned();
         let before = std::env::var_os("PATH").unwrap_or_default();
         let path = [own, tools()].into_iter().chain(std::env::split_paths(&before));
         let path = std::env::join_paths(path).expect("a path");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, compile, lockscope, testdata};
+use crate::harness::{Look, Target, compile, lockscope, own_program, testdata};
 use crate::post_mortem::looks;
 use crate::python_locks::pythons;
 
@@ -329,7 +329,7 @@ fn where_nothing_may_run_from_the_temporary_folder_it_goes_elsewhere() {
         TMPDIR=$1 XDG_CACHE_HOME=$1 HOME=$1 \"$0\" run --record -- true";
     let (closed, cache) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let mut command = Command::new("unshare");
-    command.args(["-rm", "sh", "-c", script, env!("CARGO_BIN_EXE_lockscope")]).arg(closed.path()).arg(cache.path());
+    command.args(["-rm", "sh", "-c", script, own_program()]).arg(closed.path()).arg(cache.path());
     let output = command.env_remove("LD_PRELOAD").output().expect("unshare runs");
     if matches!(output.status.code(), Some(77)) || String::from_utf8_lossy(&output.stderr).contains("unshare: ") {
         crate::harness::skipped!("no file system can be mounted");

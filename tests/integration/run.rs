@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Target, compile, lockscope, signal_process, status_field, threads, wait_until};
+use crate::harness::{Target, compile, lockscope, own_program, signal_process, status_field, threads, wait_until};
 
 pub(crate) fn run(options: &[&str], command: &[&str]) -> Output {
     let mut run = lockscope();
@@ -116,7 +116,7 @@ fn signals_reach_the_command_and_the_last_look_is_taken() {
 
 #[test]
 fn a_run_inside_a_run_steps_back() {
-    let own = env!("CARGO_BIN_EXE_lockscope");
+    let own = own_program();
     let output = run(&[], &[own, "run", "--timeout", "1ms", "--", "sh", "-c", "echo $PPID; sleep 0.5; exit 3"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }

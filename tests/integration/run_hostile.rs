@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{compile, lockscope, signal_process, status_field, wait_until};
+use crate::harness::{compile, lockscope, own_program, signal_process, status_field, wait_until};
 use crate::run::{in_a_group, run, stderr};
 
 fn name_of(pid: i32) -> String {
@@ -136,7 +136,7 @@ fn without_proc_the_command_ends_all_the_same() {
     if !crate::harness::is_root() {
         return println!("skipped: to hide /proc needs root");
     }
-    let own = env!("CARGO_BIN_EXE_lockscope");
+    let own = own_program();
     let hidden = |options: &str, script: &str| {
         let words = format!(
             "mount --make-rprivate / && mount -t tmpfs none /proc && exec {own} run {options} -- sh -c '{script}'"

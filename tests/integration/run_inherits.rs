@@ -3,11 +3,9 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{is_root, lockscope, signal_process, wait_until};
+use crate::harness::{is_root, lockscope, own_program, signal_process, wait_until};
 use crate::run::{run, stderr};
 use crate::run_hostile::{is_gone, sampler};
-
-const OWN: &str = env!("CARGO_BIN_EXE_lockscope");
 
 /// A script of bash, which sets its own surroundings before it becomes lockscope.
 fn bash(script: &str) -> Output {
@@ -20,8 +18,9 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
+    let own = own_program();
     for _ in 0..3 {
-        let output = bash(&format!("trap '' CHLD; exec {OWN} run --timeout 60 -- sh -c 'exit 3'"));
+        let output = bash(&format!("trap '' CHLD; exec {own} run --timeout 60 -- sh -c 'exit 3'"));
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     }
 }
@@ -29,6 +28,7 @@ fn a_caller_that_ignores_the_end_of_children_changes_nothing() {
 /// Each way in which a caller may leave its surroundings, and all of them together.
 #[test]
 fn a_command_finds_all_as_the_caller_left_it() {
+    let own = own_program();
     const ASK: &str = "grep -E '^(Sig(Blk|Ign|Cgt)|Threads|NoNewPrivs|Seccomp)' /proc/self/status; ulimit -a; nice; umask; \
                        for file in /proc/self/fd/*; do echo ${file##*/} $(readlink $file); done | grep -v pipe:; pwd";
     let ways = [
@@ -49,7 +49,7 @@ fn a_command_finds_all_as_the_caller_left_it() {
             let mut bash = Command::new("bash");
             stdout(&bash.args(["-c", &script]).env("ASK", ASK).env_remove("LOCKSCOPE").output().expect("bash runs"))
         };
-        let (alone, watched) = (asked("env"), asked(&format!("{OWN} run --")));
+        let (alone, watched) = (asked("env"), asked(&format!("{own} run --")));
         assert!(alone.contains("SigIgn"), "{alone}");
         assert_eq!(watched, alone, "after {way}");
     }
@@ -57,8 +57,9 @@ fn a_command_finds_all_as_the_caller_left_it() {
 
 /// `setpriv --pdeathsig` leaves the signal set for the program that it becomes.
 fn outlives_the_one_that_looks(before: &str) {
+    let own = own_program();
     let command = "exec setpriv --pdeathsig TERM sh -c 'echo READY; read line; exit 7'";
-    let script = format!("{before} {OWN} run -- sh -c \"{command}\"");
+    let script = format!("{before} {own} run -- sh -c \"{command}\"");
     let mut shell = Command::new("unshare");
     shell.args(["-m", "sh", "-c", &script]).env_remove("LOCKSCOPE");
     let mut child =
@@ -111,11 +112,12 @@ fn programs_of_another_user_say_nothing_of_the_recorder() {
 
 #[test]
 fn an_inner_run_says_that_its_options_have_no_effect() {
-    let output = run(&[], &[OWN, "run", "--timeout", "2", "--junit", "in.xml", "--", "sh", "-c", "exit 5"]);
+    let own = own_program();
+    let output = run(&[], &[own, "run", "--timeout", "2", "--junit", "in.xml", "--", "sh", "-c", "exit 5"]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     assert!(stderr(&output).contains("the options of this one have no effect"), "{}", stderr(&output));
     // Without options there is nothing to say.
-    let output = run(&[], &[OWN, "run", "--", "sh", "-c", "exit 5"]);
+    let output = run(&[], &[own, "run", "--", "sh", "-c", "exit 5"]);
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(5), ""));
 }
 
@@ -132,8 +134,9 @@ fn a_mark_without_a_living_supervisor_hides_nothing() {
 
 #[test]
 fn few_descriptors_and_an_empty_name_of_a_folder_are_no_reason_to_fail() {
+    let own = own_program();
     for most in [8, 10, 12, 16, 24] {
-        let output = bash(&format!("ulimit -n {most}; exec {OWN} run -- sh -c 'exit 6'"));
+        let output = bash(&format!("ulimit -n {most}; exec {own} run -- sh -c 'exit 6'"));
         assert_eq!(output.status.code(), Some(6), "{most}: {}", stderr(&output));
     }
     let output = lockscope().args(["run", "--", "true"]).env("LOCKSCOPE_REPORT_DIR", "").output().expect("it runs");
@@ -142,15 +145,16 @@ fn few_descriptors_and_an_empty_name_of_a_folder_are_no_reason_to_fail() {
 
 #[test]
 fn few_processes_are_no_reason_to_fail() {
+    let own = own_program();
     if !is_root() {
         return crate::harness::skipped!("a user without other processes needs root");
     }
     const USER: &str = "setpriv --reuid=64999 --regid=64999 --clear-groups";
-    if !bash(&format!("exec {USER} {OWN} --version")).status.success() {
+    if !bash(&format!("exec {USER} {own} --version")).status.success() {
         return crate::harness::skipped!("another user cannot run this lockscope");
     }
     for most in 1..4 {
-        let output = bash(&format!("exec {USER} bash -c \"ulimit -u {most}; exec {OWN} run -- sh -c 'exit 6'\""));
+        let output = bash(&format!("exec {USER} bash -c \"ulimit -u {most}; exec {own} run -- sh -c 'exit 6'\""));
         assert_eq!(output.status.code(), Some(6), "{most}: {}", stderr(&output));
     }
 }

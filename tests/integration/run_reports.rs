@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::{compile, lockscope};
+use crate::harness::{compile, lockscope, own_program};
 use crate::run::stderr;
 
 /// `lockscope run` over a deadlock.
@@ -112,7 +112,7 @@ fn what_the_kernel_forbids_is_said_at_once() {
     open(folder.path(), 0o755);
     let (program, own) = (folder.path().join("sleep"), folder.path().join("lockscope"));
     std::fs::copy("/bin/sleep", &program).expect("copied");
-    std::fs::copy(env!("CARGO_BIN_EXE_lockscope"), &own).expect("copied");
+    std::fs::copy(own_program(), &own).expect("copied");
     open(&program, 0o711);
     open(&own, 0o755);
     let mut run = Command::new("setpriv");

@@ -7,11 +7,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, is_root, lockscope, skipped, testdata};
+use crate::harness::{Target, is_root, lockscope, own_program, skipped, testdata};
 use crate::python::pythons;
 use crate::recipes::recipe;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_lockscope");
 
 /// A snapshot is a core, too: of two locks that are taken in different orders.
 fn core() -> PathBuf {
@@ -110,11 +108,12 @@ fn problem_matchers_read_the_line_for_alerts() {
 
 #[test]
 fn core_pattern_leaves_a_report_of_each_crash() {
+    let own = own_program();
     let folder = tempfile::tempdir().expect("a folder");
     // The process is still there while its core is read: this one's root is as good as another's.
     let pid = std::process::id().to_string();
     let mut script = Command::new("sh");
-    script.arg(recipe("core-pattern.sh")).arg(&pid).env("LOCKSCOPE", PROGRAM).env("LOCKSCOPE_CRASHES", folder.path());
+    script.arg(recipe("core-pattern.sh")).arg(&pid).env("LOCKSCOPE", own).env("LOCKSCOPE_CRASHES", folder.path());
     let output = script.env_remove("TMPDIR").stdin(File::open(core()).expect("readable")).output().expect("sh runs");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = std::fs::read_to_string(folder.path().join(format!("{pid}.txt"))).expect("written");
@@ -124,12 +123,13 @@ fn core_pattern_leaves_a_report_of_each_crash() {
 
 #[test]
 fn a_core_that_systemd_has_kept_is_piped() {
+    let own = own_program();
     let folder = tempfile::tempdir().expect("a folder");
     // A stub of coredumpctl: it writes the dump of a process to standard output.
     let stub = folder.path().join("coredumpctl");
     let program = format!("#!/bin/sh\n[ \"$*\" = '--quiet dump 442' ] && exec cat {}\n", core().display());
     std::fs::write(&stub, program).expect("written");
-    let programs = Path::new(PROGRAM).parent().expect("a folder").display().to_string();
+    let programs = Path::new(own).parent().expect("a folder").display().to_string();
     let mut script = Command::new("sh");
     script
         .arg(recipe("coredumpctl.sh"))
@@ -142,11 +142,12 @@ fn a_core_that_systemd_has_kept_is_piped() {
 
 #[test]
 fn the_liveness_probe_fails_for_a_hang_alone() {
+    let own = own_program();
     let text = std::fs::read_to_string(recipe("kubernetes-liveness.yml")).expect("readable");
     let line = text.lines().find(|line| line.contains("lockscope attach")).expect("the command");
     let command = line.split('\'').nth(1).expect("in quotes");
     let probe = |pid: i32| {
-        let command = command.replace("lockscope attach --quiet 1;", &format!("{PROGRAM} attach --quiet {pid};"));
+        let command = command.replace("lockscope attach --quiet 1;", &format!("{own} attach --quiet {pid};"));
         let status = Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).status().expect("sh runs");
         status.success()
     };
@@ -160,10 +161,10 @@ fn the_liveness_probe_fails_for_a_hang_alone() {
 
 #[test]
 fn units_of_systemd_are_valid() {
+    let own = own_program();
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["lockscope-watch@.service", "lockscope-look@.service", "lockscope-look@.timer"] {
-        let unit =
-            std::fs::read_to_string(recipe(name)).expect("readable").replace("/usr/local/bin/lockscope", PROGRAM);
+        let unit = std::fs::read_to_string(recipe(name)).expect("readable").replace("/usr/local/bin/lockscope", own);
         // The command line of each is one that the program takes.
         if let Some(line) = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")) {
             let words: Vec<&str> = line.split(' ').skip(1).collect();
