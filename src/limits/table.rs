@@ -165,6 +165,14 @@ limits! {
         MOST_MEMBERS: usize = 512, Beyond "as above";
         /// Classes in classes.
         DEEPEST_MEMBERS: usize = 4, Beyond "as above";
+        /// Entries that are read of the types between a function's variables and locks in the heap.
+        PATH_ENTRIES: usize = 20_000, Beyond "a lock in the heap is called by its address";
+        /// Paths to locks from the variables of one function.
+        MOST_PATHS: usize = 512, Beyond "as above";
+        /// Pointers on the way from a variable to a lock.
+        PATH_POINTERS: usize = 4, Beyond "as above";
+        /// Classes in classes on the way between two pointers: the pointer of a `unique_ptr` is the sixth.
+        DEEPEST_PATH: usize = 20, Beyond "as above";
     }
     /// Stacks.
     unwind {
@@ -554,6 +562,14 @@ limits! {
     }
     /// Stacks that are searched for locks.
     waits {
+        /// Threads whose variables are searched for a way to a lock in the heap, and frames of each, outermost first.
+        PATH_THREADS: usize = 8, Beyond "a lock in the heap is called by its address";
+        /// Frames of a thread.
+        PATH_FRAMES: usize = 16, Beyond "as above";
+        /// Words of memory that such a search reads.
+        PATH_READS: usize = 20_000, Beyond "as above";
+        /// Elements of one container.
+        MOST_ELEMENTS: u64 = 1024, Beyond "as above";
         /// Most bytes of one stack that are searched for a lock's address: stacks have 8 MiB by default, and those of a
         /// hang are small (measured: 2 KiB to 40 KiB).
         SEARCHED_STACK: u64 = 1 << 20, Told "the gap on a lock's candidates says how many stacks were searched in part";

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
+use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitRef};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Object, ObjectSection};
 use self_cell::self_cell;
 
 use super::SourceFrame;
 use super::demangle::{demangle, shortened};
+use super::paths::{LockPath, lock_paths};
 use super::proportion::{Functions, ranges_fit, units_fit};
 use super::variables::{Variable, variables};
 use crate::image::{FileBytes, budget};
@@ -142,17 +143,29 @@ impl Lines {
 
     /// Guards and locks among the variables there.
     pub(crate) fn variables(&self, address: u64) -> Vec<Variable> {
-        self.0.with_dependent(|_, tables| {
-            if !tables.fit_at(address) {
-                return Vec::new();
-            }
-            let unit = tables.context.find_dwarf_and_unit(address).skip_all_loads();
-            unit.map(|unit| variables(unit, address)).unwrap_or_default()
-        })
+        self.0.with_dependent(|_, tables| tables.of_unit(address, variables))
+    }
+
+    /// Paths to locks from the variables there.
+    pub(crate) fn lock_paths(&self, address: u64) -> Vec<LockPath> {
+        self.0.with_dependent(|_, tables| tables.of_unit(address, lock_paths))
     }
 }
 
-impl Tables<'_> {
+impl<'a> Tables<'a> {
+    /// The answer of the unit that an address is in.
+    fn of_unit<T>(
+        &self,
+        address: u64,
+        ask: impl FnOnce(UnitRef<'_, EndianSlice<'a, LittleEndian>>, u64) -> Vec<T>,
+    ) -> Vec<T> {
+        if !self.fit_at(address) {
+            return Vec::new();
+        }
+        let unit = self.context.find_dwarf_and_unit(address).skip_all_loads();
+        unit.map(|unit| ask(unit, address)).unwrap_or_default()
+    }
+
     /// Whether the units there can be parsed in a bounded room; told where they cannot.
     fn fit_at(&self, address: u64) -> bool {
         self.functions.as_ref().is_none_or(|functions| functions.fit_at(&self.dwarf, address))

@@ -19,6 +19,7 @@ mod cache;
 mod demangle;
 pub(crate) mod lines;
 mod name_pattern;
+mod paths;
 mod proportion;
 pub(crate) mod table;
 mod variables;
@@ -34,6 +35,7 @@ use lines::Lines;
 pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
+pub(crate) use paths::{LockPath, Step};
 use table::Table;
 pub(crate) use variables::Variable;
 
@@ -262,6 +264,23 @@ impl<'a> Symbols<'a> {
                 let Some((module, parsed)) = self.module(address) else { return Vec::new() };
                 let Some(lines) = self.lines(module, parsed) else { return Vec::new() };
                 asked_of(module, || lines.variables(address.0.wrapping_sub(module.bias))).unwrap_or_default()
+            },
+        )
+    }
+
+    /// Paths to locks from the variables of the functions that `address` is in and from the data of their unit, shortest first.
+    pub(crate) fn lock_paths(&self, address: Addr) -> Vec<LockPath> {
+        if !self.cache.borrow().paths.contains_key(&address) && !budget::has_time() {
+            return Vec::new();
+        }
+        self.once(
+            |cache| &mut cache.paths,
+            address,
+            || {
+                let Some((module, parsed)) = self.module(address) else { return Vec::new() };
+                let Some(lines) = self.lines(module, parsed) else { return Vec::new() };
+                let paths = asked_of(module, || lines.lock_paths(address.0.wrapping_sub(module.bias)));
+                paths.unwrap_or_default().into_iter().map(|path| path.moved(module.bias)).collect()
             },
         )
     }
