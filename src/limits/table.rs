@@ -84,6 +84,8 @@ limits! {
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
         /// Items of a container that an object may be named by its key in.
         NAMING_ITEMS: u64 = 1024, Beyond "an item of a larger container has no name but its address";
+        /// Items of a container whose attributes may name an object.
+        NAMING_OBJECTS: usize = 64, Beyond "as above";
         /// Bytes of a key that is part of a name.
         LONGEST_KEY: usize = 40, Beyond "a longer key tells nothing at a glance, and the address stands instead";
         /// Generators that are being run inside handlers of exceptions, one inside the other.

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <unordered_map>
 #include <vector>
 
 struct Account {
@@ -97,10 +98,11 @@ int main(int, char **arguments) {
     Account alice, bob;
     std::vector<Account> row(2);
     std::map<std::string, Account> by_name;
+    std::unordered_map<int, Account> by_number;
     auto family = std::make_unique<Family>();
     const char *one = arguments[1];
     if (!strcmp(one, "vector")) together(one, row[0], row[1]);
-    if (!strcmp(one, "map")) together(one, by_name["alice"], by_name["bob"]);
+    if (!strcmp(one, "map")) together(one, by_name["alice"], by_number[2]);
     if (!strcmp(one, "pointers")) together(one, *family->first, *family->second);
     together(one, alice, bob);
 }

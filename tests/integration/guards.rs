@@ -60,7 +60,7 @@ fn locks_in_the_heap_are_called_by_the_way_to_them() {
     let cases = [
         ("vector", ["row[0].door", "row[1].door"]),
         // Keys are not read.
-        ("map", ["by_name[...].door"; 2]),
+        ("map", ["by_name[...].door", "by_number[...].door"]),
         ("pointers", ["family.first.door", "family.second.door"]),
     ];
     for (case, names) in cases {
