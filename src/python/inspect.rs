@@ -434,7 +434,8 @@ impl<'a> Inspector<'a> {
         name.map(|name| vec![(Reach::Attribute, name)]).unwrap_or_default()
     }
 
-    /// The way, as Python writes it, from a dictionary, list or tuple to an object: `['eu']`, `[3].lock`. Keys are short texts and numbers.
+    /// The way, as Python writes it, from a dictionary, list or tuple to an object: `['eu']`, `[3].lock`. Keys are short
+    /// texts and numbers.
     fn way_in(&self, container: Addr, object: Addr) -> Option<(Reach, String)> {
         let known = self.ways.borrow().get(&container).cloned();
         let ways = known.unwrap_or_else(|| {

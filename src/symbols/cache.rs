@@ -31,4 +31,7 @@ pub(crate) struct SymbolCache {
     /// Paths to locks from the variables of a place.
     #[serde(default)]
     pub paths: BTreeMap<Addr, Vec<LockPath>>,
+    /// The same from the data of its unit.
+    #[serde(default)]
+    pub data_paths: BTreeMap<Addr, Vec<LockPath>>,
 }

@@ -3,6 +3,7 @@
 //! In: the bytes of a module or of its debug file. Out: source positions of an address in the file's own numbering.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use self_cell::self_cell;
 
 use super::SourceFrame;
 use super::demangle::{demangle, shortened};
-use super::paths::{LockPath, lock_paths};
+use super::paths::{LockPath, data_paths, lock_paths};
 use super::proportion::{Functions, ranges_fit, units_fit};
 use super::variables::{Variable, variables};
 use crate::image::{FileBytes, budget};
@@ -32,6 +33,8 @@ struct Tables<'a> {
     dwarf: Arc<Dwarf<EndianSlice<'a, LittleEndian>>>,
     /// Where functions may share their ranges as units may, or have many lines.
     functions: Option<Functions>,
+    /// Paths to locks from the data of units, by the place of the unit.
+    data: RefCell<BTreeMap<usize, Vec<LockPath>>>,
 }
 
 self_cell!(
@@ -112,7 +115,8 @@ impl Sections {
             return None;
         }
         let dwarf = Arc::new(dwarf);
-        Some(Tables { context: Context::from_arc_dwarf(dwarf.clone()).ok()?, dwarf, functions })
+        let context = Context::from_arc_dwarf(dwarf.clone()).ok()?;
+        Some(Tables { context, dwarf, functions, data: RefCell::default() })
     }
 
     fn dwarf(&self) -> Option<Dwarf<EndianSlice<'_, LittleEndian>>> {
@@ -149,6 +153,21 @@ impl Lines {
     /// Paths to locks from the variables there.
     pub(crate) fn lock_paths(&self, address: u64) -> Vec<LockPath> {
         self.0.with_dependent(|_, tables| tables.of_unit(address, lock_paths))
+    }
+
+    /// Paths to locks from the data of the unit there.
+    pub(crate) fn data_paths(&self, address: u64) -> Vec<LockPath> {
+        self.0.with_dependent(|_, tables| {
+            tables.of_unit(address, |unit, address| {
+                let at = unit.unit.header.debug_info_offset().map_or(usize::MAX, |offset| offset.0);
+                let known = tables.data.borrow().get(&at).cloned();
+                known.unwrap_or_else(|| {
+                    let found = data_paths(unit, address);
+                    tables.data.borrow_mut().insert(at, found.clone());
+                    found
+                })
+            })
+        })
     }
 }
 

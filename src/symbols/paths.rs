@@ -1,10 +1,10 @@
-//! Paths from the variables of a function, and from the data of its unit, to locks: through members, pointers, arrays and containers.
-//! From DWARF.
+//! Paths from the variables of a function, and from the data of its unit, to locks: through members, pointers, arrays and
+//! containers. From DWARF.
 //!
-//! In: a unit of debug information and an address in the file's own numbering. Out: [`LockPath`]s, those with the fewest pointers
-//! first. It reads no memory: the caller follows the steps. Paths are names for people, and no verdict depends on one. Members of the
-//! standard library are steps without a name: `service.queue.guard` has none of the five members in which `unique_ptr` keeps its
-//! pointer.
+//! In: a unit of debug information and an address in the file's own numbering. Out: [`LockPath`]s, those with the fewest
+//! pointers first. It reads no memory: the caller follows the steps. Paths are names for people, and no verdict depends on
+//! one. Members of the standard library are steps without a name: `service.queue.guard` has none of the five members in
+//! which `unique_ptr` keeps its pointer.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -50,9 +50,9 @@ pub(crate) enum Step {
     Elements { stride: u64, count: u64 },
     /// To each of the elements between the pointers `first` and `end` bytes further.
     Between { first: u64, end: u64, stride: u64 },
-    /// To each element of an array: its address is `pointer` bytes further, and the number of elements `length` bytes further.
+    /// To each element of an array: its address is `pointer` bytes further, the number of elements `length` bytes further.
     Counted { pointer: u64, length: u64, stride: u64 },
-    /// To each node of a list or tree: the pointer here leads to the first, and those at `links` in each node to the others.
+    /// To each node of a list or tree: the pointer here leads to the first, those at `links` in each node to the others.
     Nodes { links: Vec<u64> },
 }
 
@@ -82,19 +82,10 @@ impl LockPath {
     }
 }
 
-/// The paths of the functions that cover `address`, those inlined there included, and of their unit's data.
+/// The paths from variables of the functions that cover `address`, those inlined there included.
 pub(super) fn lock_paths(unit: UnitRef<'_, Slice<'_>>, address: u64) -> Vec<LockPath> {
     let reader = Reader::new(unit, address);
-    let mut search = Search {
-        reader: &reader,
-        left: PATH_ENTRIES,
-        libraries: OnceCell::new(),
-        barren: HashSet::new(),
-        nodes: Vec::new(),
-        steps: Vec::new(),
-        pieces: Vec::new(),
-        found: Vec::new(),
-    };
+    let mut search = Search::of(&reader);
     let mut variables = MOST_VARIABLES;
     // An error ends the search; the paths found before it stay.
     let _ = reader.each_variable(|entry, base, function| {
@@ -102,10 +93,25 @@ pub(super) fn lock_paths(unit: UnitRef<'_, Slice<'_>>, address: u64) -> Vec<Lock
         variables -= 1;
         variables > 0
     });
+    search.sorted()
+}
+
+/// The paths from data of the unit of `address`.
+pub(super) fn data_paths(unit: UnitRef<'_, Slice<'_>>, address: u64) -> Vec<LockPath> {
+    let reader = Reader::new(unit, address);
+    let mut search = Search::of(&reader);
     let _ = search.data();
-    let mut found = search.found;
-    found.sort_by_key(LockPath::pointers);
-    found
+    search.sorted()
+}
+
+/// Whether a function is one of the standard libraries: its variables have no names of the program.
+pub(crate) fn is_of_library(function: &str) -> bool {
+    let name = function.trim_start_matches('<');
+    let begins = |name: &str| {
+        LIBRARIES.iter().any(|library| name.strip_prefix(library).is_some_and(|rest| rest.starts_with("::")))
+    };
+    // Templates stand behind the type that they return: `void std::__invoke_impl<..>`.
+    begins(name) || name.split_once(' ').is_some_and(|(_, name)| begins(name))
 }
 
 /// A named part of a path.
@@ -142,7 +148,25 @@ struct Kind<'a> {
     size: u64,
 }
 
-impl<'a> Search<'_, '_, 'a> {
+impl<'s, 'u, 'a> Search<'s, 'u, 'a> {
+    fn of(reader: &'s Reader<'u, 'a>) -> Self {
+        Search {
+            reader,
+            left: PATH_ENTRIES,
+            libraries: OnceCell::new(),
+            barren: HashSet::new(),
+            nodes: Vec::new(),
+            steps: Vec::new(),
+            pieces: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    fn sorted(mut self) -> Vec<LockPath> {
+        self.found.sort_by_key(LockPath::pointers);
+        self.found
+    }
+
     /// Add the paths from a variable.
     fn variable(&mut self, entry: &Entry<'a>, base: Option<VariablePlace>, function: Option<String>) -> Option<()> {
         let of_type = self.reader.described(entry, gimli::DW_AT_type)?;
@@ -152,11 +176,12 @@ impl<'a> Search<'_, '_, 'a> {
         let before = self.found.len();
         self.expand(of_type, PATH_POINTERS, DEEPEST_PATH);
         let is_data = matches!(place, VariablePlace::Data(_));
-        for path in self.found.iter_mut().skip(before) {
-            path.place = place;
-            path.function = if is_data { None } else { function.clone() };
-            path.name = whole_name(&name, path);
-        }
+        let found = self.found.split_off(before);
+        self.found.extend(found.into_iter().filter_map(|path| {
+            let name = whole_name(&name, &path)?;
+            let function = if is_data { None } else { function.clone() };
+            Some(LockPath { place, function, name, ..path })
+        }));
         Some(())
     }
 
@@ -543,14 +568,16 @@ fn location(entry: &Entry<'_>) -> u64 {
     }
 }
 
-/// The name of a path from a variable. The variable of a method that has no name in the source gives way to its class.
-fn whole_name(variable: &str, path: &LockPath) -> String {
+/// The name of a path from a variable. The variable of a method that has no name in the source gives way to its class, and
+/// a lock that is such a variable has no name.
+fn whole_name(variable: &str, path: &LockPath) -> Option<String> {
     let class = path.function.as_deref();
     match (variable, class) {
         // A captured variable.
-        _ if !path.name.is_empty() && !path.name.starts_with(['.', '[']) => path.name.clone(),
-        ("this" | "self" | "__closure", Some(class)) => format!("{class}::{}", path.name.trim_start_matches('.')),
-        _ => format!("{variable}{}", path.name),
+        _ if !path.name.is_empty() && !path.name.starts_with(['.', '[']) => Some(path.name.clone()),
+        ("this" | "self" | "__closure", Some(class)) => Some(format!("{class}::{}", path.name.trim_start_matches('.'))),
+        ("this" | "self" | "__closure", None) => None,
+        _ => Some(format!("{variable}{}", path.name)),
     }
 }
 
@@ -571,4 +598,27 @@ fn is_waited_for(name: &str) -> bool {
     const NAMES: &[&str] =
         &["condition_variable", "condition_variable_any", "pthread_cond_t", "Condvar", "sem_t", "pthread_barrier_t"];
     NAMES.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_standard_libraries() {
+        for name in ["std::thread::join()", "<std::sync::Mutex<T>>::lock", "void std::__invoke_impl<void>(A)"] {
+            assert!(is_of_library(name), "{name}");
+        }
+        for name in ["stdlib::run()", "app::std::run()", "main", "int run(std::mutex&)", "<app::Bank>::post"] {
+            assert!(!is_of_library(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn elements_have_their_numbers_in_the_name() {
+        let name = "bank.rows[].accounts[].guard".to_owned();
+        let path = LockPath { place: VariablePlace::Frame(0), function: None, steps: Vec::new(), name, member: None };
+        assert_eq!(path.named(&[3, 0]), "bank.rows[3].accounts[0].guard");
+        assert_eq!(path.named(&[3]), "bank.rows[3].accounts[].guard");
+    }
 }

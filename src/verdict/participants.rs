@@ -570,8 +570,8 @@ impl<'r> Drawing<'r> {
         }
     }
 
-    /// Its name in a line of source: the last parts that no other lock's name ends with. `_lock` if it is the only lock of that name,
-    /// else `Cache._lock`.
+    /// Its name in a line of source: the last parts that no other lock's name ends with. `_lock` if it is the only lock of
+    /// that name, else `Cache._lock`.
     fn source_name(&self, id: &str) -> Option<String> {
         let name = self.resources.get(id)?.parts.name.as_deref()?;
         let is_one = |parts: &&str| self.members.get(parts).is_none_or(|count| *count == 1);

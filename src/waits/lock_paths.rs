@@ -1,8 +1,9 @@
 //! Names for locks that have none: the path to them from a variable of the program, `bank.accounts[1].guard` of main.
 //!
 //! In: resources, the threads that wait for them or have them, and the paths of debug information
-//! ([`LockPath`](crate::symbols::LockPath)). Out: better names. A name that leads to two locks is none: the parameters of a function
-//! that runs in two threads have one name for two locks. Then the member and its class name the lock, `Account::guard`.
+//! ([`LockPath`](crate::symbols::LockPath)). Out: better names. A name that leads to two locks is none: the parameters of a
+//! function that runs in two threads have one name for two locks. Then the member and its class name the lock,
+//! `Account::guard`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,7 +13,8 @@ use super::observations::Observations;
 use super::thread::{Process, ThreadView};
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::waits::{MOST_ELEMENTS, PATH_FRAMES, PATH_READS, PATH_THREADS};
-use crate::symbols::{LockPath, Step};
+use crate::symbols::{LockPath, Step, is_of_library};
+use crate::unwind::NativeFrame;
 
 /// Name the locks.
 pub(super) fn find(processes: &[Process<'_>], out: &mut Observations) {
@@ -23,10 +25,9 @@ pub(super) fn find(processes: &[Process<'_>], out: &mut Observations) {
             continue;
         }
         let addresses = open.iter().map(|key| key.address).collect();
-        let mut search = Search { process, addresses, reads: PATH_READS, found: Vec::new() };
-        for thread in concerned(process, &open, out) {
-            search.thread(thread);
-        }
+        let mut search = Search { process, addresses, reads: PATH_READS, data: HashSet::new(), found: Vec::new() };
+        let frames: Vec<&NativeFrame> = concerned(process, &open, out).flat_map(frames_of_program).collect();
+        search.find(&frames);
         let names = search.names();
         for resource in out.resources.iter_mut().filter(|one| open.contains(&one.key)) {
             let Some((name, function)) = names.get(&resource.key.address) else { continue };
@@ -78,6 +79,8 @@ struct Found {
     name: String,
     function: Option<String>,
     member: Option<String>,
+    /// No other frame that is searched has a variable of this name.
+    is_only: bool,
 }
 
 struct Search<'p, 'a> {
@@ -85,20 +88,53 @@ struct Search<'p, 'a> {
     addresses: BTreeSet<Addr>,
     /// Words that may still be read.
     reads: usize,
+    /// Data whose paths were followed: several frames may be of one unit.
+    data: HashSet<(Addr, String)>,
     found: Vec<Found>,
 }
 
+/// The frames of a thread that run code of the program with debug information, outermost first: their variables reach
+/// furthest.
+fn frames_of_program<'a>(thread: &ThreadView<'a>) -> impl Iterator<Item = &'a NativeFrame> {
+    let frames = thread.frames();
+    let is_of_program = move |native: usize| {
+        let mut merged = frames.iter().filter(|frame| frame.native == Some(native) && frame.file.is_some());
+        merged.any(|frame| frame.function.as_deref().is_some_and(|name| !is_of_library(name)))
+    };
+    let all = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    all.iter()
+        .enumerate()
+        .rev()
+        .filter(move |(native, _)| is_of_program(*native))
+        .map(|(_, frame)| frame)
+        .take(PATH_FRAMES)
+}
+
 impl Search<'_, '_> {
-    /// The variables of the outermost frames reach furthest.
-    fn thread(&mut self, thread: &ThreadView<'_>) {
-        let Some(merged) = thread.thread else { return };
-        let has_lines =
-            |native: usize| thread.frames().iter().any(|frame| frame.native == Some(native) && frame.file.is_some());
-        let frames = merged.native.frames.iter().enumerate().rev();
-        for (_, frame) in frames.filter(|(native, _)| has_lines(*native)).take(PATH_FRAMES) {
-            for path in self.process.context.symbols.lock_paths(frame.lookup) {
+    /// Search until each lock has a name of its own: the variables of all frames, then the data of their units.
+    fn find(&mut self, frames: &[&NativeFrame]) {
+        let symbols = self.process.context.symbols;
+        let starts: Vec<Option<Addr>> = frames.iter().map(|frame| symbols.function_start(frame.lookup)).collect();
+        // Another frame of the same function may have these names for other locks.
+        let is_only = |start: &Option<Addr>| starts.iter().filter(|other| *other == start).count() == 1;
+        let locals = frames.iter().zip(&starts).map(|(frame, start)| (*frame, false, is_only(start)));
+        let data = frames.iter().map(|frame| (*frame, true, true));
+        for (frame, is_data, is_only) in locals.chain(data) {
+            let paths = if is_data { symbols.data_paths(frame.lookup) } else { symbols.lock_paths(frame.lookup) };
+            let before = self.found.len();
+            for path in paths {
                 let Some(start) = path.place.address(frame.cfa, &frame.registers) else { continue };
+                if is_data && !self.data.insert((start, path.name.clone())) {
+                    continue;
+                }
                 self.follow(&path, &path.steps, start, &mut Vec::new());
+            }
+            let new = self.found.get_mut(before..).unwrap_or_default();
+            new.iter_mut().for_each(|found| found.is_only = is_only);
+            let (led, are_new) = (self.led(), self.found.len() > before);
+            let is_named = |address: &Addr| self.only_name(&led, *address).is_some_and(|found| found.is_only);
+            if are_new && self.addresses.iter().all(is_named) {
+                return;
             }
         }
     }
@@ -112,6 +148,7 @@ impl Search<'_, '_> {
                     name: path.named(numbers),
                     function: path.function.as_deref().map(|name| name.split('(').next().unwrap_or(name).to_owned()),
                     member: path.member.clone(),
+                    is_only: false,
                 });
             }
             return;
@@ -174,19 +211,30 @@ impl Search<'_, '_> {
         nodes
     }
 
-    /// A name for each address that was found: the first that leads to no other, else the member.
-    fn names(self) -> BTreeMap<Addr, (String, Option<String>)> {
-        let mut led: BTreeMap<(&str, Option<&str>), BTreeSet<Addr>> = BTreeMap::new();
+    /// The addresses that each name leads to.
+    fn led(&self) -> BTreeMap<Name<'_>, BTreeSet<Addr>> {
+        let mut led: BTreeMap<Name<'_>, BTreeSet<Addr>> = BTreeMap::new();
         for found in &self.found {
             led.entry((&found.name, found.function.as_deref())).or_default().insert(found.address);
         }
-        let is_only = |found: &&Found| {
-            led.get(&(found.name.as_str(), found.function.as_deref())).is_some_and(|addresses| addresses.len() == 1)
-        };
+        led
+    }
+
+    /// The first way to an address whose name leads to no other.
+    fn only_name(&self, led: &BTreeMap<Name<'_>, BTreeSet<Addr>>, address: Addr) -> Option<&Found> {
+        self.found.iter().find(|found| {
+            let name = (found.name.as_str(), found.function.as_deref());
+            found.address == address && led.get(&name).is_some_and(|addresses| addresses.len() == 1)
+        })
+    }
+
+    /// A name for each address that was found: the first that leads to no other, else the member.
+    fn names(self) -> BTreeMap<Addr, (String, Option<String>)> {
+        let led = self.led();
         let name = |address: &Addr| {
-            let of_it = || self.found.iter().filter(|found| found.address == *address);
-            let only = of_it().find(is_only).map(|found| (found.name.clone(), found.function.clone()));
+            let only = self.only_name(&led, *address).map(|found| (found.name.clone(), found.function.clone()));
             let any = || {
+                let of_it = || self.found.iter().filter(|found| found.address == *address);
                 let member = of_it().find_map(|found| found.member.clone());
                 Some((member.or_else(|| of_it().next().map(|found| found.name.clone()))?, None))
             };
@@ -195,3 +243,6 @@ impl Search<'_, '_> {
         self.addresses.iter().filter_map(name).collect()
     }
 }
+
+/// A name, and the function whose variable it is of.
+type Name<'n> = (&'n str, Option<&'n str>);
