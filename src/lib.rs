@@ -95,8 +95,9 @@
 //! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::references waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::holders
+//! waits::lock_paths  -> image limits symbols unwind waits::label waits::kinds waits::model waits::observations waits::thread
 //! waits::wakers      -> image limits threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
-//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::wakers
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::lock_paths waits::wakers
 //! graph                -> limits reduction waits
 //! report               -> launcher nccl_ras image threads waits
 //! verdict              -> launcher limits nccl_ras in_parts image origin unwind symbols gpu python threads graph waits report

@@ -23,6 +23,7 @@ mod stuck;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -65,8 +66,8 @@ pub(crate) struct WaitGraph<'a> {
 pub(crate) struct Root {
     /// The thread, process or resource at the end.
     pub party: Party,
-    /// Threads that wait for it, directly or through others, in order.
-    pub waiting: Vec<Party>,
+    /// Threads that wait for it, directly or through others, in order. Many roots have the same.
+    pub waiting: Rc<[Party]>,
 }
 
 impl<'a> WaitGraph<'a> {
@@ -227,6 +228,8 @@ impl<'a> WaitGraph<'a> {
     /// Where chains of waits end, the one with the most waiting threads first.
     pub(crate) fn roots(&self) -> Vec<Root> {
         let mut roots = Vec::new();
+        // Thousands of processes may wait for each of thousands that could write to one pipe.
+        let mut sets: HashMap<Vec<NodeIndex>, Rc<[Party]>> = HashMap::new();
         for node in self.graph.node_indices() {
             let waited_for = self.graph.edges_directed(node, Direction::Incoming).any(|e| self.leads_on(*e.weight()));
             let goes_on = self.graph.edges(node).any(|e| self.leads_on(*e.weight()));
@@ -239,13 +242,15 @@ impl<'a> WaitGraph<'a> {
                 .all(|e| *e.weight() == Edge::Member);
             if waited_for && (!goes_on || is_process && !self.seeming.holds_up(node)) && !by_membership {
                 let party = self.graph[node].clone();
-                let waiting: BTreeSet<Party> = self
-                    .reaching([party.clone()], |_| true)
-                    .into_iter()
-                    .map(|reached| self.graph[reached].clone())
-                    .filter(|other| matches!(other, Party::Thread(..)) && *other != party)
-                    .collect();
-                roots.push(Root { party, waiting: waiting.into_iter().collect() });
+                let mut waiting = self.reaching([party.clone()], |_| true);
+                waiting.retain(|other| matches!(self.graph[*other], Party::Thread(..)) && *other != node);
+                waiting.sort_unstable();
+                let waiting = sets.entry(waiting).or_insert_with_key(|nodes| {
+                    let mut parties: Vec<Party> = nodes.iter().map(|node| self.graph[*node].clone()).collect();
+                    parties.sort();
+                    parties.into()
+                });
+                roots.push(Root { party, waiting: Rc::clone(waiting) });
             }
         }
         roots.sort_by(|a, b| b.waiting.len().cmp(&a.waiting.len()).then_with(|| a.party.cmp(&b.party)));

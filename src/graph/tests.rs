@@ -102,7 +102,7 @@ fn ring_of_three_and_self_and_separate_rings_with_victims() {
     assert_eq!(graph.held_up_by(&members(&cycles.list)), [thread(7), thread(8)]);
     assert_eq!(graph.held_up_by(&members(&cycles.list[..1])), []);
     assert_eq!(graph.held_up_by(&[thread(9)].into()), [thread(10)]);
-    assert_eq!(graph.roots(), [Root { party: thread(9), waiting: vec![thread(10)] }]);
+    assert_eq!(graph.roots(), [Root { party: thread(9), waiting: [thread(10)].into() }]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::Gap;
 
 /// For everything together, in bytes. With what is counted nowhere (the program itself, the report, stacks of 10,000 threads) the
 /// peak stays under 1 GiB. Measured: 200 threads of torch with 400 libraries take 60 MiB of it.
-const OF_A_LOOK: u64 = 640 << 20;
+const OF_A_LOOK: u64 = 512 << 20;
 /// Processor time of the thread that takes the sample, after which no source line is looked up, and what there is beyond that
 /// for threads of a suspicion. Waiting and other processes of a busy machine do not count.
 const TIME: Duration = Duration::from_secs(10);
@@ -163,7 +163,7 @@ mod tests {
         assert!(!take(11, || "notes of `a`".into()) && !take(11, || "notes of `a`".into()));
         assert!(take(10, || unreachable!()));
         let gaps = gaps();
-        assert!(gaps.len() == 1 && gaps[0].why.contains("640 MiB"), "{gaps:?}");
+        assert!(gaps.len() == 1 && gaps[0].why.contains("512 MiB"), "{gaps:?}");
         give_back(8);
         assert!(take(8, || unreachable!()) && !take(1, String::new));
         begin();

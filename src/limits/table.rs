@@ -84,6 +84,8 @@ limits! {
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
         /// Items of a container that an object may be named by its key in.
         NAMING_ITEMS: u64 = 1024, Beyond "an item of a larger container has no name but its address";
+        /// Items of a container whose attributes may name an object.
+        NAMING_OBJECTS: usize = 64, Beyond "as above";
         /// Bytes of a key that is part of a name.
         LONGEST_KEY: usize = 40, Beyond "a longer key tells nothing at a glance, and the address stands instead";
         /// Generators that are being run inside handlers of exceptions, one inside the other.
@@ -167,6 +169,14 @@ limits! {
         MOST_MEMBERS: usize = 512, Beyond "as above";
         /// Classes in classes.
         DEEPEST_MEMBERS: usize = 4, Beyond "as above";
+        /// Entries that are read of the types between a function's variables and locks in the heap.
+        PATH_ENTRIES: usize = 20_000, Beyond "a lock in the heap is called by its address";
+        /// Paths to locks from the variables of one function.
+        MOST_PATHS: usize = 512, Beyond "as above";
+        /// Pointers on the way from a variable to a lock.
+        PATH_POINTERS: usize = 4, Beyond "as above";
+        /// Classes in classes on the way between two pointers: the pointer of a `unique_ptr` is the sixth.
+        DEEPEST_PATH: usize = 20, Beyond "as above";
     }
     /// Stacks.
     unwind {
@@ -556,6 +566,14 @@ limits! {
     }
     /// Stacks that are searched for locks.
     waits {
+        /// Threads whose variables are searched for a way to a lock in the heap, and frames of each, outermost first.
+        PATH_THREADS: usize = 8, Beyond "a lock in the heap is called by its address";
+        /// Frames of a thread.
+        PATH_FRAMES: usize = 16, Beyond "as above";
+        /// Words of memory that such a search reads.
+        PATH_READS: usize = 20_000, Beyond "as above";
+        /// Elements of one container.
+        MOST_ELEMENTS: u64 = 1024, Beyond "as above";
         /// Most bytes of one stack that are searched for a lock's address: stacks have 8 MiB by default, and those of a
         /// hang are small (measured: 2 KiB to 40 KiB).
         SEARCHED_STACK: u64 = 1 << 20, Told "the gap on a lock's candidates says how many stacks were searched in part";

@@ -15,7 +15,8 @@ use super::{Python, PythonFrame, PythonThread};
 use crate::image::{Addr, AddrMap, Memory};
 use crate::limits;
 use crate::limits::python::{
-    LONGEST_KEY, MOST_HANDLERS, MOST_REFERRED, NAMING_FRAMES, NAMING_ITEMS, REFERRING_FRAMES, SEARCHED_FRAMES,
+    LONGEST_KEY, MOST_HANDLERS, MOST_REFERRED, NAMING_FRAMES, NAMING_ITEMS, NAMING_OBJECTS, REFERRING_FRAMES,
+    SEARCHED_FRAMES,
 };
 use crate::origin::{Origin, OriginKind};
 
@@ -90,7 +91,7 @@ pub(crate) struct Inspector<'a> {
     /// Whether instances of a class have no attributes of interest.
     plain: RefCell<AddrMap<bool>>,
     /// The items of containers, each with its key as text.
-    keys: RefCell<AddrMap<Rc<AddrMap<String>>>>,
+    ways: RefCell<AddrMap<Rc<AddrMap<(Reach, String)>>>>,
 }
 
 impl<'a> Inspector<'a> {
@@ -117,7 +118,7 @@ impl<'a> Inspector<'a> {
             globals: RefCell::default(),
             named: RefCell::default(),
             plain: RefCell::default(),
-            keys: RefCell::default(),
+            ways: RefCell::default(),
         })
     }
 
@@ -385,7 +386,7 @@ impl<'a> Inspector<'a> {
         let owners = variables.iter().map(|(name, value)| (*name, *value));
         for (owner, value) in owners.chain(named.iter().map(|(name, value)| (name.as_str(), *value))) {
             if self.is_plain(value) {
-                names.extend(self.key_in(value, object).map(|key| (Reach::Item, format!("{owner}[{key}]"))));
+                names.extend(self.way_in(value, object).map(|(reach, way)| (reach, format!("{owner}{way}"))));
                 continue;
             }
             let items = objects.attributes(value).unwrap_or_default();
@@ -403,10 +404,10 @@ impl<'a> Inspector<'a> {
                 continue;
             }
             // A dictionary or list of locks, and a subclass that is one itself.
-            names.extend(self.key_in(value, object).map(|key| (Reach::Item, format!("{owner}[{key}]"))));
+            names.extend(self.way_in(value, object).map(|(reach, way)| (reach, format!("{owner}{way}"))));
             let by_key = items.iter().find_map(|(name, value)| {
-                let (attribute, key) = (objects.text(*name)?, self.key_in(*value, object)?);
-                Some((through(&attribute, Reach::Item), format!("{owner}.{attribute}[{key}]")))
+                let (attribute, (reach, way)) = (objects.text(*name)?, self.way_in(*value, object)?);
+                Some((through(&attribute, reach), format!("{owner}.{attribute}{way}")))
             });
             names.extend(by_key);
         }
@@ -433,18 +434,36 @@ impl<'a> Inspector<'a> {
         name.map(|name| vec![(Reach::Attribute, name)]).unwrap_or_default()
     }
 
-    /// The key, as Python writes it, under which a dictionary, list or tuple has an object: a short text or a number.
-    fn key_in(&self, container: Addr, object: Addr) -> Option<String> {
-        let known = self.keys.borrow().get(&container).cloned();
-        let keys = known.unwrap_or_else(|| {
-            let read = Rc::new(self.keys_of(container));
-            self.keys.borrow_mut().insert(container, Rc::clone(&read));
+    /// The way, as Python writes it, from a dictionary, list or tuple to an object: `['eu']`, `[3].lock`. Keys are short
+    /// texts and numbers.
+    fn way_in(&self, container: Addr, object: Addr) -> Option<(Reach, String)> {
+        let known = self.ways.borrow().get(&container).cloned();
+        let ways = known.unwrap_or_else(|| {
+            let read = Rc::new(self.ways_in(container));
+            self.ways.borrow_mut().insert(container, Rc::clone(&read));
             read
         });
-        keys.get(&object).cloned()
+        ways.get(&object).cloned()
     }
 
-    fn keys_of(&self, container: Addr) -> AddrMap<String> {
+    fn ways_in(&self, container: Addr) -> AddrMap<(Reach, String)> {
+        let keyed = self.keyed(container);
+        // An item itself, whose way is shorter, takes the place of what is in another.
+        let in_items = keyed.iter().take(NAMING_OBJECTS).flat_map(|(item, key)| {
+            let plain = self.is_plain(*item);
+            let attributes = if plain { Vec::new() } else { self.objects().attributes(*item).unwrap_or_default() };
+            attributes.into_iter().filter_map(move |(name, value)| {
+                let name = self.objects().text(name)?;
+                let reach = if name.starts_with('_') { Reach::PrivateAttribute } else { Reach::Item };
+                Some((value, (reach, format!("[{key}].{name}"))))
+            })
+        });
+        let items = keyed.iter().map(|(item, key)| (*item, (Reach::Item, format!("[{key}]"))));
+        in_items.chain(items).collect()
+    }
+
+    /// The items of a dictionary, list or tuple with their keys.
+    fn keyed(&self, container: Addr) -> Vec<(Addr, String)> {
         let objects = self.objects();
         let class = objects.class_name(container);
         if let Some("list" | "tuple") = class.as_deref() {

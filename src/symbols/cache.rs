@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{SourceFrame, Symbol, Variable};
+use super::{LockPath, SourceFrame, Symbol, Variable};
 use crate::image::Addr;
 
 /// Answers by question. That there is no answer is one as well.
@@ -28,4 +28,10 @@ pub(crate) struct SymbolCache {
     /// Guards and locks among the variables of a place.
     #[serde(default)]
     pub variables: BTreeMap<Addr, Vec<Variable>>,
+    /// Paths to locks from the variables of a place.
+    #[serde(default)]
+    pub paths: BTreeMap<Addr, Vec<LockPath>>,
+    /// The same from the data of its unit.
+    #[serde(default)]
+    pub data_paths: BTreeMap<Addr, Vec<LockPath>>,
 }

@@ -3,17 +3,19 @@
 //! In: the bytes of a module or of its debug file. Out: source positions of an address in the file's own numbering.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
+use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitRef};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Object, ObjectSection};
 use self_cell::self_cell;
 
 use super::SourceFrame;
 use super::demangle::{demangle, shortened};
+use super::paths::{LockPath, data_paths, lock_paths};
 use super::proportion::{Functions, ranges_fit, units_fit};
 use super::variables::{Variable, variables};
 use crate::image::{FileBytes, budget};
@@ -31,6 +33,8 @@ struct Tables<'a> {
     dwarf: Arc<Dwarf<EndianSlice<'a, LittleEndian>>>,
     /// Where functions may share their ranges as units may, or have many lines.
     functions: Option<Functions>,
+    /// Paths to locks from the data of units, by the place of the unit.
+    data: RefCell<BTreeMap<usize, Vec<LockPath>>>,
 }
 
 self_cell!(
@@ -111,7 +115,8 @@ impl Sections {
             return None;
         }
         let dwarf = Arc::new(dwarf);
-        Some(Tables { context: Context::from_arc_dwarf(dwarf.clone()).ok()?, dwarf, functions })
+        let context = Context::from_arc_dwarf(dwarf.clone()).ok()?;
+        Some(Tables { context, dwarf, functions, data: RefCell::default() })
     }
 
     fn dwarf(&self) -> Option<Dwarf<EndianSlice<'_, LittleEndian>>> {
@@ -142,17 +147,44 @@ impl Lines {
 
     /// Guards and locks among the variables there.
     pub(crate) fn variables(&self, address: u64) -> Vec<Variable> {
+        self.0.with_dependent(|_, tables| tables.of_unit(address, variables))
+    }
+
+    /// Paths to locks from the variables there.
+    pub(crate) fn lock_paths(&self, address: u64) -> Vec<LockPath> {
+        self.0.with_dependent(|_, tables| tables.of_unit(address, lock_paths))
+    }
+
+    /// Paths to locks from the data of the unit there.
+    pub(crate) fn data_paths(&self, address: u64) -> Vec<LockPath> {
         self.0.with_dependent(|_, tables| {
-            if !tables.fit_at(address) {
-                return Vec::new();
-            }
-            let unit = tables.context.find_dwarf_and_unit(address).skip_all_loads();
-            unit.map(|unit| variables(unit, address)).unwrap_or_default()
+            tables.of_unit(address, |unit, address| {
+                let at = unit.unit.header.debug_info_offset().map_or(usize::MAX, |offset| offset.0);
+                let known = tables.data.borrow().get(&at).cloned();
+                known.unwrap_or_else(|| {
+                    let found = data_paths(unit, address);
+                    tables.data.borrow_mut().insert(at, found.clone());
+                    found
+                })
+            })
         })
     }
 }
 
-impl Tables<'_> {
+impl<'a> Tables<'a> {
+    /// The answer of the unit that an address is in.
+    fn of_unit<T>(
+        &self,
+        address: u64,
+        ask: impl FnOnce(UnitRef<'_, EndianSlice<'a, LittleEndian>>, u64) -> Vec<T>,
+    ) -> Vec<T> {
+        if !self.fit_at(address) {
+            return Vec::new();
+        }
+        let unit = self.context.find_dwarf_and_unit(address).skip_all_loads();
+        unit.map(|unit| ask(unit, address)).unwrap_or_default()
+    }
+
     /// Whether the units there can be parsed in a bounded room; told where they cannot.
     fn fit_at(&self, address: u64) -> bool {
         self.functions.as_ref().is_none_or(|functions| functions.fit_at(&self.dwarf, address))

@@ -19,6 +19,7 @@ mod cache;
 mod demangle;
 pub(crate) mod lines;
 mod name_pattern;
+mod paths;
 mod proportion;
 pub(crate) mod table;
 mod variables;
@@ -34,6 +35,7 @@ use lines::Lines;
 pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
+pub(crate) use paths::{LockPath, Step, is_of_library};
 use table::Table;
 pub(crate) use variables::Variable;
 
@@ -264,6 +266,33 @@ impl<'a> Symbols<'a> {
                 asked_of(module, || lines.variables(address.0.wrapping_sub(module.bias))).unwrap_or_default()
             },
         )
+    }
+
+    /// Paths to locks from the variables of the functions that `address` is in, shortest first.
+    pub(crate) fn lock_paths(&self, address: Addr) -> Vec<LockPath> {
+        self.paths(address, |cache| &mut cache.paths, Lines::lock_paths)
+    }
+
+    /// Paths to locks from the data of the unit that `address` is in, shortest first.
+    pub(crate) fn data_paths(&self, address: Addr) -> Vec<LockPath> {
+        self.paths(address, |cache| &mut cache.data_paths, Lines::data_paths)
+    }
+
+    fn paths(
+        &self,
+        address: Addr,
+        kept: impl Fn(&mut SymbolCache) -> &mut BTreeMap<Addr, Vec<LockPath>>,
+        ask: impl FnOnce(&Lines, u64) -> Vec<LockPath>,
+    ) -> Vec<LockPath> {
+        if !kept(&mut self.cache.borrow_mut()).contains_key(&address) && !budget::has_time() {
+            return Vec::new();
+        }
+        self.once(kept, address, || {
+            let Some((module, parsed)) = self.module(address) else { return Vec::new() };
+            let Some(lines) = self.lines(module, parsed) else { return Vec::new() };
+            let paths = asked_of(module, || ask(lines, address.0.wrapping_sub(module.bias)));
+            paths.unwrap_or_default().into_iter().map(|path| path.moved(module.bias)).collect()
+        })
     }
 
     /// The answer that was given before, or the one that `find` gives now.

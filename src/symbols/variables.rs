@@ -14,9 +14,9 @@ use super::demangle::demangle;
 use crate::image::{Addr, Register, RegisterSet};
 use crate::limits::symbols::{DEEPEST_MEMBERS, MOST_ENTRIES, MOST_MEMBERS, MOST_ORIGINS, MOST_RANGES, MOST_VARIABLES};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
-type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
-type UnitOffset = gimli::UnitOffset<usize>;
+pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
+pub(super) type UnitOffset = gimli::UnitOffset<usize>;
 
 /// A variable of a function that is a guard, or is or has a lock.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -44,16 +44,26 @@ pub(crate) enum VariablePlace {
     Frame(i64),
     /// So far from the value of a register, by its DWARF number.
     Register(u16, i64),
+    /// In the data of its module: an address.
+    Data(u64),
+}
+
+impl VariablePlace {
+    /// Its address, in a frame with this canonical frame address and these registers.
+    pub(crate) fn address(self, cfa: Option<Addr>, registers: &RegisterSet) -> Option<Addr> {
+        let (base, offset) = match self {
+            VariablePlace::Frame(offset) => (cfa?, offset),
+            VariablePlace::Register(number, offset) => (Addr(registers.get(Register(number))?), offset),
+            VariablePlace::Data(address) => (Addr(address), 0),
+        };
+        Some(Addr(base.0.wrapping_add_signed(offset)))
+    }
 }
 
 impl Variable {
     /// Where it lies, in a frame with this canonical frame address and these registers.
     pub(crate) fn address(&self, cfa: Option<Addr>, registers: &RegisterSet) -> Option<Addr> {
-        let (base, offset) = match self.place {
-            VariablePlace::Frame(offset) => (cfa?, offset),
-            VariablePlace::Register(number, offset) => (Addr(registers.get(Register(number))?), offset),
-        };
-        Some(Addr(base.0.wrapping_add_signed(offset)))
+        self.place.address(cfa, registers)
     }
 
     /// Whether it is what holds a lock for as long as it lives: `std::lock_guard`, `MutexGuard`, `QMutexLocker`.
@@ -64,7 +74,7 @@ impl Variable {
 }
 
 /// Whether a type is a lock, by its name without parameters of templates.
-fn is_lock_type(name: &str) -> bool {
+pub(super) fn is_lock_type(name: &str) -> bool {
     const LOCKS: &[&str] =
         &["mutex", "rwlock", "spinlock", "pthread_mutex_t", "pthread_rwlock_t", "pthread_spinlock_t"];
     let name = name.to_ascii_lowercase();
@@ -73,11 +83,12 @@ fn is_lock_type(name: &str) -> bool {
 
 /// The variables of the functions that cover `address`, those inlined there included.
 pub(super) fn variables(unit: UnitRef<'_, Slice<'_>>, address: u64) -> Vec<Variable> {
-    Reader { unit, address, ranges: Cell::new(MOST_RANGES) }.variables().unwrap_or_default()
+    Reader::new(unit, address).variables().unwrap_or_default()
 }
 
-struct Reader<'u, 'a> {
-    unit: UnitRef<'u, Slice<'a>>,
+/// Reads the entries of a unit.
+pub(super) struct Reader<'u, 'a> {
+    pub(super) unit: UnitRef<'u, Slice<'a>>,
     address: u64,
     /// Ranges that may still be read: many entries may name one long list.
     ranges: Cell<usize>,
@@ -89,9 +100,26 @@ struct Function {
     name: Option<String>,
 }
 
-impl<'a> Reader<'_, 'a> {
+impl<'u, 'a> Reader<'u, 'a> {
+    pub(super) fn new(unit: UnitRef<'u, Slice<'a>>, address: u64) -> Self {
+        Reader { unit, address, ranges: Cell::new(MOST_RANGES) }
+    }
+
     fn variables(&self) -> gimli::Result<Vec<Variable>> {
         let mut found = Vec::new();
+        self.each_variable(|entry, base, function| {
+            found.extend(self.variable(entry, base, function));
+            found.len() < MOST_VARIABLES
+        })?;
+        Ok(found)
+    }
+
+    /// Hand over the variables of the functions that cover the address, each with the base of its place and its function, as long
+    /// as `take` says so.
+    pub(super) fn each_variable(
+        &self,
+        mut take: impl FnMut(&Entry<'a>, Option<VariablePlace>, Option<String>) -> bool,
+    ) -> gimli::Result<()> {
         let mut entries = self.unit.entries();
         let mut functions: Vec<Function> = Vec::new();
         let mut base = None;
@@ -105,7 +133,7 @@ impl<'a> Reader<'_, 'a> {
             passed = None;
             functions.retain(|function| function.depth < depth || function.depth == 0);
             let is_inside = base.is_some();
-            if is_inside && functions.is_empty() || found.len() >= MOST_VARIABLES {
+            if is_inside && functions.is_empty() {
                 break;
             }
             match entry.tag() {
@@ -120,7 +148,9 @@ impl<'a> Reader<'_, 'a> {
                     if is_inside && (self.has_no_ranges(entry) || self.covers(entry)?) => {}
                 gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter if is_inside => {
                     let function = functions.last().and_then(|function| function.name.clone());
-                    found.extend(self.variable(entry, base.flatten(), function));
+                    if !take(entry, base.flatten(), function) {
+                        break;
+                    }
                     passed = Some(depth);
                 }
                 gimli::DW_TAG_namespace
@@ -133,7 +163,7 @@ impl<'a> Reader<'_, 'a> {
                 _ => passed = Some(depth),
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     fn covers(&self, entry: &Entry<'a>) -> gimli::Result<bool> {
@@ -173,7 +203,7 @@ impl<'a> Reader<'_, 'a> {
     fn variable(&self, entry: &Entry<'a>, base: Option<VariablePlace>, function: Option<String>) -> Option<Variable> {
         let kind = self.reference(&self.described(entry, gimli::DW_AT_type)?, gimli::DW_AT_type)?;
         let kind = self.kind(kind)?;
-        let place = self.place(entry, base)?;
+        let place = self.place(entry, base).filter(|place| !matches!(place, VariablePlace::Data(_)))?;
         let mut locks = Vec::new();
         let mut members = MOST_MEMBERS;
         match is_lock_type(&kind.name) {
@@ -193,7 +223,7 @@ impl<'a> Reader<'_, 'a> {
         (variable.is_guard() || !variable.locks.is_empty()).then_some(variable)
     }
 
-    fn place(&self, entry: &Entry<'a>, base: Option<VariablePlace>) -> Option<VariablePlace> {
+    pub(super) fn place(&self, entry: &Entry<'a>, base: Option<VariablePlace>) -> Option<VariablePlace> {
         let value = entry.attr_value(gimli::DW_AT_location)?;
         let expression = match value {
             AttributeValue::Exprloc(expression) => expression,
@@ -213,14 +243,16 @@ impl<'a> Reader<'_, 'a> {
                 VariablePlace::Register(register, from) => {
                     Some(VariablePlace::Register(register, from.checked_add(offset)?))
                 }
+                VariablePlace::Data(_) => None,
             },
+            Operation::Address { address } => Some(VariablePlace::Data(address)),
             Operation::RegisterOffset { register, offset, .. } => Some(VariablePlace::Register(register.0, offset)),
             _ => None,
         }
     }
 
     /// The entry that has an attribute: this one, or the one that it is an instance or the definition of.
-    fn described(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<Entry<'a>> {
+    pub(super) fn described(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<Entry<'a>> {
         let mut entry = entry.clone();
         for _ in 0..MOST_ORIGINS {
             if entry.attr_value(name).is_some() {
@@ -233,7 +265,7 @@ impl<'a> Reader<'_, 'a> {
         None
     }
 
-    fn reference(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<UnitOffset> {
+    pub(super) fn reference(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<UnitOffset> {
         match entry.attr_value(name)? {
             AttributeValue::UnitRef(offset) => Some(offset),
             // A reference to another unit: code that was optimised as one program.
@@ -241,7 +273,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    fn name(&self, entry: &Entry<'a>) -> Option<String> {
+    pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
         self.text(&self.described(entry, gimli::DW_AT_name)?, gimli::DW_AT_name)
     }
 
@@ -251,7 +283,7 @@ impl<'a> Reader<'_, 'a> {
         linked.map(|name| demangle(&name)).or_else(|| self.name(entry))
     }
 
-    fn text(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<String> {
+    pub(super) fn text(&self, entry: &Entry<'a>, name: gimli::DwAt) -> Option<String> {
         let text = self.unit.attr_string(entry.attr_value(name)?).ok()?;
         Some(text.to_string_lossy().into_owned())
     }
@@ -330,7 +362,7 @@ fn is_structure(tag: DwTag) -> bool {
 }
 
 /// `lock_guard<std::mutex>` without `<std::mutex>`.
-fn without_parameters(name: &str) -> &str {
+pub(super) fn without_parameters(name: &str) -> &str {
     name.split('<').next().unwrap_or(name)
 }
 

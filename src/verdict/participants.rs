@@ -183,7 +183,7 @@ struct Drawing<'r> {
     waits: HashMap<Waiter<'r>, Vec<&'r Wait>>,
     threads: HashMap<(&'r str, i32), &'r Thread>,
     processes: HashMap<&'r str, &'r Process>,
-    /// How many resources have the same last part in their name.
+    /// How many resources have the same last parts in their names.
     members: HashMap<&'r str, usize>,
 }
 
@@ -199,7 +199,7 @@ impl<'r> Drawing<'r> {
             members: HashMap::new(),
         };
         for name in report.resources.iter().filter_map(|one| one.parts.name.as_deref()) {
-            *drawing.members.entry(member(name)).or_default() += 1;
+            last_parts(name).for_each(|parts| *drawing.members.entry(parts).or_default() += 1);
         }
         for hold in &report.holds {
             drawing.holds.entry(&hold.resource).or_default().push(hold);
@@ -574,11 +574,12 @@ impl<'r> Drawing<'r> {
         }
     }
 
-    /// Its name in a line of source: `_lock` if it is the only lock of that name, else `Cache._lock` in full.
+    /// Its name in a line of source: the last parts that no other lock's name ends with. `_lock` if it is the only lock of
+    /// that name, else `Cache._lock`.
     fn source_name(&self, id: &str) -> Option<String> {
         let name = self.resources.get(id)?.parts.name.as_deref()?;
-        let is_one = self.members.get(member(name)).is_none_or(|count| *count == 1);
-        Some(if is_one { member(name) } else { name }.to_owned())
+        let is_one = |parts: &&str| self.members.get(parts).is_none_or(|count| *count == 1);
+        Some(last_parts(name).find(is_one).unwrap_or(name).to_owned())
     }
 
     fn wait_of(&self, edge: &'r Edge) -> Option<&'r Wait> {
@@ -600,8 +601,13 @@ fn taken_in(taken: &TakenAt) -> Place {
     Place { file: Some(taken.file.clone()), line: Some(taken.line), function }
 }
 
-/// Where a line of source has this name in it, as a whole: `_lock` is in `with self._lock:`, and `lock` is not.
+/// Where a line of source has this name in it, as a whole: `_lock` is in `with self._lock:`, and `lock` is not. C and C++ write
+/// `queue->guard` for `queue.guard`, too.
 fn names(text: &str, name: &str) -> Option<usize> {
+    has_whole(text, name).or_else(|| has_whole(text, &name.replace('.', "->")).filter(|_| name.contains('.')))
+}
+
+fn has_whole(text: &str, name: &str) -> Option<usize> {
     let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
     let mut found = text.match_indices(name).filter(|(at, _)| {
         let before = text.get(..*at).and_then(|before| before.chars().next_back());
@@ -609,6 +615,13 @@ fn names(text: &str, name: &str) -> Option<usize> {
         !before.is_some_and(is_letter) && !behind.is_some_and(is_letter)
     });
     found.next().map(|(at, _)| at).filter(|_| !name.is_empty())
+}
+
+/// `guard`, `queue.guard` and `service.queue.guard` of the last; `CONFIG` of `app::CONFIG`.
+fn last_parts(name: &str) -> impl Iterator<Item = &str> {
+    let starts = name.rmatch_indices(['.', ':']).map(|(at, _)| at + 1).chain([0]);
+    // Between the two colons there is no name.
+    starts.filter_map(|start| name.get(start..)).filter(|parts| !parts.is_empty() && !parts.starts_with(':'))
 }
 
 /// `_lock` of `Cache._lock`.

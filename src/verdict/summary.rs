@@ -2,7 +2,8 @@
 //!
 //! In: the judged sample. Out: one or two sentences that a tired engineer can act on. It decides nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 use super::busy_threads;
 use super::context::Context;
@@ -217,9 +218,13 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
         *things.entry(&wait.waiter).or_default() += 1;
     }
     let library_threads = library_threads(context);
+    // Roots that have the same waiters keep one list of them.
+    let mut lists: HashMap<*const [Party], Rc<[Party]>> = HashMap::new();
     let of_program = |root: &Root| {
-        let waiting = root.waiting.iter().filter(|waiter| !library_threads.contains(waiter)).cloned().collect();
-        Root { party: root.party.clone(), waiting }
+        let waiting = lists.entry(Rc::as_ptr(&root.waiting)).or_insert_with(|| {
+            root.waiting.iter().filter(|waiter| !library_threads.contains(waiter)).cloned().collect()
+        });
+        Root { party: root.party.clone(), waiting: Rc::clone(waiting) }
     };
     let roots: Vec<Root> = roots.iter().map(of_program).filter(|root| !root.waiting.is_empty()).collect();
     let roots = once_for_each_set(&things, &roots);
@@ -256,7 +261,7 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
 /// Things of one kind and place that have one waiter each, as a pool's idle threads have, counted by what they are
 /// called without their addresses; and the other roots.
 fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> (Vec<(String, usize)>, Vec<&'r Root>) {
-    let called = |root: &Root| match (&root.party, root.waiting.as_slice()) {
+    let called = |root: &Root| match (&root.party, &*root.waiting) {
         (Party::Resource(key), [only]) if things.get(only) == Some(&1) => context.names.resource_in_general(key),
         _ => None,
     };

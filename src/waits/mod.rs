@@ -35,6 +35,7 @@ pub(crate) mod kernel;
 pub(crate) mod kinds;
 pub(crate) mod label;
 pub(crate) mod libc;
+mod lock_paths;
 pub(crate) mod model;
 pub(crate) mod mpi;
 pub(crate) mod observations;

@@ -12,7 +12,7 @@ use super::kinds::Kind;
 use super::model::{Party, Resource, Wait};
 use super::observations::Observations;
 use super::thread::{CapturedProcess, Process, ThreadView};
-use super::{absl, c10d, cpython, cuda, kernel, libc, mpi, pools, recorded, wakers};
+use super::{absl, c10d, cpython, cuda, kernel, libc, lock_paths, mpi, pools, recorded, wakers};
 use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::{base_symbol, begins_with};
 
@@ -60,6 +60,7 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     }
     recorded::add(&blocked, &mut out);
     holders::taken_at::add(&blocked, &mut out);
+    lock_paths::find(blocked.processes(), &mut out);
     let nameless = std::mem::take(&mut out.nameless_readers);
     out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
     for family in &families {

@@ -54,6 +54,25 @@ fn cpp_is_told_by_the_lines_of_its_guards() {
     }
 }
 
+#[test]
+fn locks_in_the_heap_are_called_by_the_way_to_them() {
+    let program = compile("native/guards.cpp", "guards-heap", &["-O0", "-lstdc++"]);
+    let cases = [
+        ("vector", ["row[0].door", "row[1].door"]),
+        // Keys are not read.
+        ("map", ["by_name[...].door", "by_number[...].door"]),
+        ("pointers", ["family.first.door", "family.second.door"]),
+    ];
+    for (case, names) in cases {
+        for look in looks(&Target::start(Command::new(&program).arg(case)).settle(3)) {
+            assert_eq!(look.findings().first(), Some(&"lock-order-cycle"), "{case}: {}", look.text);
+            for name in names {
+                assert!(look.says(&format!("mutex `{name}` of main")), "{case}: {}", look.text);
+            }
+        }
+    }
+}
+
 /// The program, without optimisation; `None` where there is no compiler.
 fn rust() -> Option<PathBuf> {
     let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guards-rust");
@@ -70,6 +89,7 @@ fn rust_is_told_by_the_lines_of_its_guards() {
         assert_eq!(look.findings().first(), Some(&"lock-order-cycle"), "{}", look.text);
         tells_both_lines("rust", &look, "native/guards.rs", "fn transfer", "fn transfer");
         assert!(look.says("its guard `first`"), "{}", look.text);
+        assert!(look.says("`accounts[0].balance` of ") && look.says("`accounts[1].balance` of "), "{}", look.text);
         let certainties: Vec<&str> = look.json["holds"]
             .as_array()
             .expect("holds")

@@ -4,8 +4,8 @@
 //! hangs, 1 when something hangs at the end of --timeout, or when all processes that were named by id have ended and one of them hung;
 //! 2 when nothing can be watched. It ends nothing. A process that only waits for work is no event.
 //!
-//! All processes share one process that looks, and one budget: samples and looks take a hundredth of a processor together. Only a look
-//! at what seems to hang already is taken beyond that.
+//! All processes share one process that looks, and one budget: searches, samples and looks take a hundredth of a processor
+//! together. Only a look at what seems to hang already is taken beyond that.
 
 mod command;
 mod events;
@@ -35,8 +35,12 @@ const BETWEEN_SEARCHES: Duration = Duration::from_secs(2);
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
 /// Between two looks at a process that hangs: whether it goes on, and whether something else has come to hang.
 const WHILE_HUNG: Duration = Duration::from_secs(30);
-/// Samples and looks together take at most a hundredth of a processor.
+/// Searches, samples and looks together take at most a hundredth of a processor.
 const SHARE: u32 = 100;
+/// Searches and samples alone take at most half of that.
+const SHARE_OF_SAMPLES: u32 = 2 * SHARE;
+/// Between two rounds of samples, at most.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 /// Looks may take this much more at the beginning.
 const BURST: Duration = Duration::from_secs(1);
 
@@ -105,15 +109,16 @@ impl Service<'_> {
         let due = self.arguments.limits.timeout.and_then(|timeout| self.began.checked_add(timeout));
         let mut search = self.began;
         loop {
-            let now = Instant::now();
-            if now >= search {
+            let before = run::cpu_time();
+            if Instant::now() >= search {
                 self.search()?;
                 search = Instant::now() + BETWEEN_SEARCHES;
             }
+            let searched = run::cpu_time().saturating_sub(before);
             if self.targets.are_over() && self.watched.is_empty() {
                 return Ok(ExitCode::from(u8::from(self.metrics.has_hung())));
             }
-            let cost = self.round();
+            let cost = searched + self.round();
             self.events.tend();
             if self.ending {
                 self.finish();
@@ -123,7 +128,7 @@ impl Service<'_> {
                 self.finish();
                 return Ok(ExitCode::from(u8::from(self.watched.values().any(|one| one.hung.is_some()))));
             }
-            let rest = BETWEEN_ROUNDS.max(cost * SHARE).min(BETWEEN_SEARCHES);
+            let rest = BETWEEN_ROUNDS.max(cost * SHARE_OF_SAMPLES).min(LONGEST_REST);
             let until = due.map_or(rest, |due| rest.min(due.saturating_duration_since(Instant::now())));
             self.tend(until);
         }
@@ -193,7 +198,7 @@ impl Service<'_> {
 
     /// Whether there is time for a look. A suspected hang, and the last look, always have time.
     fn may_look(&self, one: &One, wanted: &Wanted) -> bool {
-        let has_left = self.spent <= BURST + self.began.elapsed() / SHARE;
+        let has_left = self.spent + run::cpu_time() <= BURST + self.began.elapsed() / SHARE;
         wanted.purpose != Purpose::Routine || one.watch.is_suspicious() || has_left
     }
 
