@@ -118,8 +118,8 @@ pub(crate) struct FileLock {
 }
 
 impl FileLock {
-    /// It belongs to an open file: every process that inherited the file may give the lock back. /proc/locks names no process
-    /// for a lock of fcntl of that kind, and the taker for one of flock.
+    /// It belongs to an open file: every process that inherited the file may give the lock back. /proc/locks names no
+    /// process for a lock of fcntl of that kind, and the taker for one of flock.
     pub(crate) fn is_of_open_file(&self) -> bool {
         self.pid == -1 || self.kind == "FLOCK"
     }

@@ -1,10 +1,12 @@
-//! Instructions of CPython by their numbers: those that a loop around a wait is made of, and the caches behind all others.
+//! Instructions of CPython by their numbers: those that a loop around a wait is made of, and the caches behind all
+//! others.
 //!
-//! In: a version, the bytes of a code object as they stand in memory. Out: [`Instruction`]s. From 3.11 on the interpreter puts
-//! specialised instructions in place of others while a program runs; each row lists them with the one that they stand for.
+//! In: a version, the bytes of a code object as they stand in memory. Out: [`Instruction`]s. From 3.11 on the
+//! interpreter puts specialised instructions in place of others while a program runs; each row lists them with the one
+//! that they stand for.
 //!
-//! scripts/check/python-instructions.py makes the rows and compares them: `opcode` and `dis` of 3.8.18, 3.9.18, 3.10.13, 3.11.7,
-//! 3.12.1 and 3.13.0.
+//! scripts/check/python-instructions.py makes the rows and compares them: `opcode` and `dis` of 3.8.18, 3.9.18,
+//! 3.10.13, 3.11.7, 3.12.1 and 3.13.0.
 
 use Operation::{
     Call, Compare, DeleteFast, Duplicate, Extended, Is, Jump, JumpIf, JumpIfNoMatch, LoadAttribute, LoadCell,

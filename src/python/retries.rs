@@ -1,11 +1,11 @@
 //! Whether a thread that waits with a time-out asks again for the same thing for ever.
 //!
 //! In: the frame whose call waits, the object whose method it calls, and what that method does when its time is up
-//! ([`TimedCall`]). Out: whether that never ends by itself. The code is executed here from the time-out on, as
-//! far as its effect is known: constants, variables, jumps, a handler for the time-out's exception. Each call on the way must
-//! be one of the same method of the same object, or ask that object for what cannot have changed. A loop that returns to
-//! where it was, with the same variables, does that for ever. Anything else (another call, a counter, a flag that another
-//! thread may change, code of another version) may be a way out, and ends the execution.
+//! ([`TimedCall`]). Out: whether that never ends by itself. The code is executed here from the time-out on, as far as
+//! its effect is known: constants, variables, jumps, a handler for the time-out's exception. Each call on the way must
+//! be one of the same method of the same object, or ask that object for what cannot have changed. A loop that returns
+//! to where it was, with the same variables, does that for ever. Anything else (another call, a counter, a flag that
+//! another thread may change, code of another version) may be a way out, and ends the execution.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -418,8 +418,8 @@ impl<'a> Frame<'_, 'a> {
         self.shape.ranges.iter().find(|range| range.start <= unit && unit < range.end).map(|range| range.target)
     }
 
-    /// The handlers of the protected ranges that it is in, the innermost last, as the frame has them: none for one that is the
-    /// handler of an exception (up to 3.10).
+    /// The handlers of the protected ranges that it is in, the innermost last, as the frame has them: none for one that
+    /// is the handler of an exception (up to 3.10).
     pub(super) fn handlers(&self) -> Vec<Option<u64>> {
         let Liveness::Blocks { count, blocks, .. } = self.frames.layout.values.liveness else { return Vec::new() };
         let memory = self.frames.memory;

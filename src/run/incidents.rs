@@ -101,8 +101,8 @@ impl Incident<'_> {
         })
     }
 
-    /// The threads whose waits are retried after each time-out, each with the instant when its present try began, where that
-    /// is known.
+    /// The threads whose waits are retried after each time-out, each with the instant when its present try began, where
+    /// that is known.
     pub(super) fn tries(&self, began: Instant) -> impl Iterator<Item = (i32, Option<Instant>)> {
         let start = move |wait: &Wait| wait.since_ms.and_then(|since| began.checked_sub(Duration::from_millis(since)));
         self.waits().filter(|wait| wait.retried).filter_map(move |wait| Some((wait.tid?, start(wait))))

@@ -22,7 +22,8 @@ pub(crate) struct BlockedOn {
     pub(crate) needs: Needs,
     /// Ends by itself.
     pub(crate) timed: bool,
-    /// Each try has a time-out, and is followed by another one for ever: as of [`Wait::retried`](super::model::Wait::retried).
+    /// Each try has a time-out, and is followed by another one for ever: as of
+    /// [`Wait::retried`](super::model::Wait::retried).
     pub(crate) retried: bool,
     /// How sure.
     pub(crate) certainty: Certainty,

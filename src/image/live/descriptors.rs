@@ -202,8 +202,8 @@ fn children(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<(i32, Vec<i32>)
     processes.iter().filter(waits).map(|process| (process.pid, proc_fs.children(process.pid))).collect()
 }
 
-/// Put in the place of locks that belong to open files one for each process that has such an open file: its fdinfo has a line
-/// for it.
+/// Put in the place of locks that belong to open files one for each process that has such an open file: its fdinfo has
+/// a line for it.
 fn of_open_files(proc_fs: &ProcFs, files: &BTreeSet<String>, locks: &mut Vec<FileLock>) {
     let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
     let mut found: Vec<FileLock> = Vec::new();

@@ -1,8 +1,8 @@
 //! Waits with a time-out that are made again and again: whether code of Python asks for the same thing for ever.
 //!
-//! In: the purpose of a wait, the frames of its thread. Out: the evidence, where the function that waits does nothing after each
-//! time-out but ask again. The wait then ends as one without a time-out does. One sample shows it by code alone, so it is no
-//! more than inferred; samples that are further apart see it begin anew ([`crate::run`]).
+//! In: the purpose of a wait, the frames of its thread. Out: the evidence, where the function that waits does nothing
+//! after each time-out but ask again. The wait then ends as one without a time-out does. One sample shows it by code
+//! alone, so it is no more than inferred; samples that are further apart see it begin anew ([`crate::run`]).
 
 use super::lock_object::{LockObject, What};
 use super::threading_objects::{Purpose, method};
@@ -13,11 +13,12 @@ use crate::python::inspect::Inspector;
 use crate::python::retries::{self, TimeOut, TimedCall};
 use crate::waits::kinds;
 
-/// Classes of the standard library, their methods that take a time-out, what these do when it is up, and the methods that only ask.
+/// Classes of the standard library, their methods that take a time-out, what these do when it is up, and the methods
+/// that only ask.
 type Row = (&'static [&'static str], &'static str, TimeOut, &'static [(&'static str, bool)]);
 
-/// By the classes in Lib/threading.py, Lib/queue.py, Lib/concurrent/futures/_base.py and Lib/multiprocessing/pool.py, 3.8 to 3.13.
-/// A Barrier is broken by its time-out.
+/// By the classes in Lib/threading.py, Lib/queue.py, Lib/concurrent/futures/_base.py and Lib/multiprocessing/pool.py,
+/// 3.8 to 3.13. A Barrier is broken by its time-out.
 const CLASSES: &[Row] = &[
     (&["Event"], "wait", TimeOut::False, &[("is_set", false)]),
     (&["Condition"], "wait", TimeOut::False, &[]),

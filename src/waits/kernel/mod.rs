@@ -403,8 +403,8 @@ fn asks_for_any_child(call: Call, named: Child) -> bool {
     }
 }
 
-/// Each child "holds" its own end, if all children are known; one of the ends is enough. Another thread of the parent may make
-/// a further child.
+/// Each child "holds" its own end, if all children are known; one of the ends is enough. Another thread of the parent
+/// may make a further child.
 fn any_child_end(blocked: &Blocked<'_>, wait: &ThreadWait, out: &mut Observations) {
     let parent = blocked.process(wait);
     let (pid, all) = (parent.context.image.pid, &parent.context.all.kernel.children);
