@@ -25,7 +25,7 @@ use crate::waits::{self, Observations};
 /// takes a tenth of the time of a sample with thousands of threads.
 const WRITTEN_BESIDE: usize = 512;
 
-/// What one image shows. Its lists are by process, in the order of the image's.
+/// An image with its stacks, threads and waits. Its lists are by process, in the order of the image's.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) threads: Vec<Vec<Thread>>,
@@ -100,7 +100,7 @@ impl Sample {
         helped
     }
 
-    /// What a judgement rests on.
+    /// The input of a judgement.
     pub(super) fn judged_by<'a>(&'a self, image: &'a Image) -> JudgeInput<'a> {
         JudgeInput {
             image,

@@ -66,7 +66,7 @@ pub(super) fn examine(
     Ok((Outcome { report: session.report.ok_or(Error::NoMoreLooks)?, snapshot, remains, code }, last))
 }
 
-/// What follows a sample.
+/// The next step after a sample.
 enum Next {
     /// Processes were added: the samples start over with them.
     StartOver,
@@ -78,14 +78,14 @@ enum Next {
     Settle(Suspected),
 }
 
-/// What the samples so far have shown.
+/// The state of a session: its samples so far.
 pub(super) struct Session<'s> {
     pub(super) subject: &'s mut dyn Subject,
     keep: Keep,
     pub(super) working: bool,
-    /// Of the session.
+    /// The session's start.
     pub(super) started: Instant,
-    /// Of this sample.
+    /// This sample's start.
     at: Instant,
     /// Samples that count.
     pub(super) looks: u32,

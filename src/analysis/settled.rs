@@ -1,7 +1,7 @@
 //! The report of the sample that settles a session.
 //!
-//! In: the session and its last sample. Out: its report, with all gaps. What costs time, and only a report needs, is
-//! read here and no earlier: names through py-spy, source lines, how busy the GPUs are.
+//! In: the session and its last sample. Out: its report, with all gaps. Facts that cost time
+//! and serve only a report are read here and no earlier: names through py-spy, source lines, how busy the GPUs are.
 
 use super::sample::Sample;
 use super::session::Session;
@@ -75,7 +75,7 @@ impl Session<'_> {
         (judgement, helped)
     }
 
-    /// Without waits that spin and of which the samples so far do not show that they last.
+    /// Drops waits that spin, unless the samples so far show that they last.
     fn drop_unconfirmed(&self, observations: &mut Observations) {
         if !self.subject.is_frozen() {
             self.spins.drop_unconfirmed(observations, self.looks, self.confirmation.is_complete());
@@ -83,7 +83,7 @@ impl Session<'_> {
     }
 }
 
-/// A verdict that says nothing of a fault is preceded by what could not be looked at.
+/// Puts what could not be read before a verdict without a fault.
 fn say_what_is_missing(report: &mut Report, image: &Image, observations: &Observations) {
     if !matches!(report.verdict, Verdict::Blocked | Verdict::Running) {
         return;
@@ -94,7 +94,7 @@ fn say_what_is_missing(report: &mut Report, image: &Image, observations: &Observ
     }
 }
 
-/// What limits, budgets and files that changed have kept out of the report.
+/// Gaps from limits, budgets and files that changed.
 fn gaps_of_the_whole() -> Vec<Gap> {
     let mut gaps = budget::gaps();
     gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));

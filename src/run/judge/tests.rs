@@ -1,4 +1,4 @@
-//! What is decided of a command, on reports and samples made by hand, second by second.
+//! The decisions on a command, from reports and samples made by hand, second by second.
 
 use super::*;
 use serde_json::json;
