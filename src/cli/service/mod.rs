@@ -37,9 +37,9 @@ const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
 const WHILE_HUNG: Duration = Duration::from_secs(30);
 /// Searches, samples and looks together take at most a hundredth of a processor.
 const SHARE: u32 = 100;
-/// Searches and samples alone take at most half of that.
-const SHARE_OF_SAMPLES: u32 = 2 * SHARE;
-/// Between two rounds of samples, at most.
+/// Searches take at most a quarter of that, and so do samples.
+const SHARE_OF_EACH: u32 = 4 * SHARE;
+/// Between two searches, and between two rounds of samples, at most.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// Looks may take this much more at the beginning.
 const BURST: Duration = Duration::from_secs(1);
@@ -109,16 +109,16 @@ impl Service<'_> {
         let due = self.arguments.limits.timeout.and_then(|timeout| self.began.checked_add(timeout));
         let mut search = self.began;
         loop {
-            let before = run::cpu_time();
             if Instant::now() >= search {
+                let before = run::cpu_time();
                 self.search()?;
-                search = Instant::now() + BETWEEN_SEARCHES;
+                let cost = run::cpu_time().saturating_sub(before);
+                search = Instant::now() + BETWEEN_SEARCHES.max(cost * SHARE_OF_EACH).min(LONGEST_REST);
             }
-            let searched = run::cpu_time().saturating_sub(before);
             if self.targets.are_over() && self.watched.is_empty() {
                 return Ok(ExitCode::from(u8::from(self.metrics.has_hung())));
             }
-            let cost = searched + self.round();
+            let cost = self.round();
             self.events.tend();
             if self.ending {
                 self.finish();
@@ -128,7 +128,7 @@ impl Service<'_> {
                 self.finish();
                 return Ok(ExitCode::from(u8::from(self.watched.values().any(|one| one.hung.is_some()))));
             }
-            let rest = BETWEEN_ROUNDS.max(cost * SHARE_OF_SAMPLES).min(LONGEST_REST);
+            let rest = BETWEEN_ROUNDS.max(cost * SHARE_OF_EACH).min(LONGEST_REST);
             let until = due.map_or(rest, |due| rest.min(due.saturating_duration_since(Instant::now())));
             self.tend(until);
         }
