@@ -148,6 +148,7 @@
 //! render/text/         the report in a terminal
 //! report/              the report as plain data
 //! run/                 watching commands and test suites
+//! run/judge/           when to sample a command, and what its samples prove
 //! snapshot/            captured facts in a file
 //! symbols/             names of addresses
 //! threads/             stacks with Python's frames merged in

@@ -71,6 +71,9 @@ pub(crate) struct Modules {
     pub(crate) builtins: HashMap<String, Addr>,
 }
 
+/// The items of a container: how each is reached, and its key as text.
+type Items = AddrMap<(Reach, String)>;
+
 /// One process's Python, open for questions.
 #[derive(Debug)]
 pub(crate) struct Inspector<'a> {
@@ -91,7 +94,7 @@ pub(crate) struct Inspector<'a> {
     /// Whether instances of a class have no attributes of interest.
     plain: RefCell<AddrMap<bool>>,
     /// The items of containers, each with its key as text.
-    ways: RefCell<AddrMap<Rc<AddrMap<(Reach, String)>>>>,
+    ways: RefCell<AddrMap<Rc<Items>>>,
 }
 
 impl<'a> Inspector<'a> {

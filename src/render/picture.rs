@@ -9,6 +9,9 @@ use super::view::{NO_BREAK, View, lost_owner};
 use crate::report::{Certainty, Hold, Report, base_name};
 use crate::waits::kinds::{Holding, Kind};
 
+/// With more givers than this, a wait beside a cycle has none in the picture.
+const MOST_GIVERS: usize = 4;
+
 /// The graph of a report.
 #[derive(Debug)]
 pub(super) struct Picture {
@@ -168,6 +171,19 @@ impl Picture {
         self.clusters.iter().flat_map(|cluster| &cluster.nodes).chain(&self.between)
     }
 
+    /// Beside a cycle: leaves out the givers of a wait that many can end, as a parent's for any of its children. A line
+    /// to each of them crosses the cycle.
+    fn drop_many_givers(&mut self, threads: &HashSet<String>) {
+        let mut givers: HashMap<&str, (usize, bool)> = HashMap::new();
+        for link in self.links.iter().filter(|link| threads.contains(&link.to)) {
+            let (count, is_red) = givers.entry(&link.from).or_default();
+            (*count, *is_red) = (*count + 1, *is_red || link.red);
+        }
+        let many = givers.iter().filter(|(_, (count, is_red))| *count > MOST_GIVERS && !is_red);
+        let many: HashSet<String> = many.map(|(id, _)| (*id).to_owned()).collect();
+        self.links.retain(|link| !many.contains(&link.from));
+    }
+
     /// The part that a picture can show: the cycles and everything that leads to them. Without a cycle, the waits of a
     /// finding with everything that hangs on them. Without a finding, all holds; else the waits. Returns at most `most`
     /// links, and how many were left out.
@@ -177,6 +193,7 @@ impl Picture {
         // Holds lead from resources to threads.
         let is_hold = |link: &Link| threads.contains(&link.to);
         let wanted = if self.links.iter().any(|link| link.red) {
+            self.drop_many_givers(&threads);
             self.joined_to(|link| link.red)
         } else if self.links.iter().any(|link| self.told.contains(&link.from)) {
             self.joined_to(|link| self.told.contains(&link.from))

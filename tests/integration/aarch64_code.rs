@@ -427,7 +427,8 @@ fn instructions_of_64_bit_arm_are_what_a_disassembler_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // What overwrites more than it does ends searches for values too early.
     assert!(cautious * 500 <= compared.instructions, "{:?}", compared.cautious);
-    assert!(compared.values * 4 >= compared.instructions, "{compared:?}");
+    // Most distinct words are branches, which lead to many places and change no value.
+    assert!(compared.values * 6 >= compared.instructions, "{compared:?}");
 }
 
 #[test]
