@@ -1,4 +1,4 @@
-//! Tasks inside of what another task is about to enter: pools of connections, read-write locks and semaphores of a program's own.
+//! Tasks inside an object that another task is about to enter: pools of connections, read-write locks and semaphores of a program's own.
 //!
 //! In: tasks that wait while they enter an `async with` block. Out: candidates. A task inside a block of the same object, or of
 //! a manager whose generator runs for the same object (`async with pool.connection()`), has what the waiter wants, or a part of
@@ -17,7 +17,7 @@ use crate::waits::model::{Hold, Party, Resource, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-/// Add the tasks that are inside of what each of these tasks enters.
+/// Add the tasks that are inside the object that each of these tasks enters.
 pub(super) fn inside<'f>(
     process: &Process<'_>,
     facts: &'f Facts<'_>,

@@ -39,9 +39,15 @@ pub(super) fn ends_process(reached: &Reached) -> bool {
     reached.names_or_has(ENDS_PROCESS).is_some()
 }
 
-/// Whether code has a task, or its loop, at hand and uses a name by which that is ended.
+/// Whether code uses a name by which a task or a loop is ended.
+pub(super) fn names_end(reached: &Reached) -> bool {
+    reached.names_or_has(ENDS).is_some()
+}
+
+/// Whether callbacks or coroutines have a task at hand and may end it, by such a name or by a computed one. The reach of a whole
+/// thread is too wide for the latter: some code in it always computes names.
 pub(super) fn may_end(reached: &Reached, one: Addr) -> bool {
-    reached.has(one) && (reached.names_or_has(ENDS).is_some() || reached.computes_names())
+    reached.has(one) && (names_end(reached) || reached.computes_names())
 }
 
 /// A task and its reach, which is found when it is first needed.

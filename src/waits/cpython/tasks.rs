@@ -245,7 +245,7 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     Vec::new()
 }
 
-/// What an object on top of the value stack of a suspended coroutine says about the coroutine that runs inside of it.
+/// An object on top of the value stack of a suspended coroutine, by the coroutine that runs inside of it.
 enum Top {
     /// It goes on in this coroutine or generator.
     Inside(Addr),

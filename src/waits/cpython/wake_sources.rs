@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::signals;
-use super::task_reach::{all_of_task, ends_all, ends_process, may_end};
+use super::task_reach::{all_of_task, ends_all, ends_process, may_end, names_end};
 use super::tasks::Task;
 use super::trio_wake_sources;
 use super::wakers::WAKING;
@@ -26,7 +26,7 @@ use crate::waits::holders::Blocked;
 use crate::waits::holders::rings::rings;
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Hold, Party, Strength, WakeSource, Waker};
+use crate::waits::model::{Hold, Party, Strength, Wait, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -293,7 +293,8 @@ fn completers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait
     });
     for (_, thread) in others.take(MOST_ASKED) {
         let completes = |reached: &Reached| {
-            reached.has(*future) && (reached.names_or_has(COMPLETES).is_some() || reached.computes_names())
+            let names = COMPLETES.iter().any(|name| reached.uses(name));
+            reached.has(*future) && names || reached.method_of(*future, COMPLETES).is_some()
         };
         let mut states = facts.inspector.states(thread.image.tid);
         if states.any(|(state, _)| completes(&facts.reached_by(state))) {
@@ -337,6 +338,7 @@ fn of_tasks(
     if waiting.is_empty() {
         return;
     }
+    let behind = behind(&waiting, out);
     let objects = facts.inspector.objects();
     let tasks: Vec<&Task> = facts.tasks().iter().take(TASKS_WAITING).collect();
     // The loop stands first behind the head of a task.
@@ -362,7 +364,7 @@ fn of_tasks(
         let by_library = reach::from(&facts.inspector, roots.iter().copied(), true);
         let by_all = reach::from(&facts.inspector, roots.iter().copied(), false);
         let is_waiting =
-            |other: &Task| waiting.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)));
+            |other: &Task| behind.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)));
         let of_loop = |other: &&&Task| objects.field(other.object, 0) == Some(event_loop);
         // Tasks that go on, with what they and the callbacks for their ends reach.
         let others: Vec<(&str, Reached)> = tasks
@@ -411,6 +413,30 @@ fn of_tasks(
     }
 }
 
+/// These parties, and those whose waits nothing but one of these could end: a task in `asyncio.wait` for tasks in a ring.
+fn behind(waiting: &BTreeSet<Party>, out: &Observations) -> BTreeSet<Party> {
+    let mut behind = waiting.clone();
+    loop {
+        let is_only_by = |wait: &&Wait, known: &BTreeSet<Party>| {
+            let is_its = |one: &&WakeSource| {
+                one.resource == wait.resource && one.waiter.as_ref().is_none_or(|waiter| *waiter == wait.waiter)
+            };
+            let mut sources = out.wake_sources.iter().filter(is_its);
+            let mut holders = out.holds.iter().filter(|hold| hold.resource == wait.resource);
+            let stays = |party: &Party| known.contains(party) || *party == wait.waiter;
+            out.known_wakers.iter().any(|known| known.resource == wait.resource)
+                && holders.all(|hold| stays(&hold.holder))
+                && sources.all(|source| matches!(&source.by, Waker::Party(party) if stays(party)))
+        };
+        let waits = out.waits.iter().filter(|wait| !behind.contains(&wait.waiter));
+        let more: Vec<Party> = waits.filter(|wait| is_only_by(wait, &behind)).map(|wait| wait.waiter.clone()).collect();
+        if more.is_empty() {
+            return behind;
+        }
+        behind.extend(more);
+    }
+}
+
 /// A task that goes on, and whose end the library reports to an object that has this task, too. The object is a group, which
 /// cancels the task, or a gathering of both, whose waiter raises. And whether its code raises by design: one that does comes first.
 fn raised_beside(
@@ -451,8 +477,10 @@ fn reached_from_outside(
     });
     others.take(MOST_ASKED).find_map(|(_, thread)| {
         let mut states = facts.inspector.states(thread.image.tid);
-        let reaches =
-            |reached: &Reached| may_end(reached, task.object) || may_end(reached, event_loop) || ends_process(reached);
+        let reaches = |reached: &Reached| {
+            let ends = |one: Addr| reached.has(one) && names_end(reached);
+            ends(task.object) || ends(event_loop) || ends_process(reached)
+        };
         states.any(|(state, _)| reaches(&facts.reached_by(state))).then(|| thread.describe())
     })
 }
