@@ -103,6 +103,8 @@ limits! {
         LARGEST_STATE: u64 = 1 << 12, Beyond "the structure of every known version is smaller";
         /// Objects tracked by the collector that are checked for calls when they die.
         MOST_TRACKED: usize = 1 << 18, Told "every thread that goes on counts as one that may free something which can reach anything";
+        /// Objects kept by suspended tasks that are known not to be garbage.
+        KEPT_BY_TASKS: usize = 1 << 12, Beyond "generators behind managers of contextlib lie a few steps away; others count as garbage";
         /// Classes that a class inherits from.
         MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
         /// Weak references to one object whose callbacks are checked.

@@ -5,11 +5,11 @@
 //! walked; where the ring passes the interpreter's own variables, the heads of the other generations stand beside. A build
 //! without a GIL has no such rings, and 3.7 has other heads: there the answer is unknown.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::inspect::{Inspector, frames_of};
 use crate::image::Addr;
-use crate::limits::python::MOST_TRACKED;
+use crate::limits::python::{KEPT_BY_TASKS, MOST_TRACKED};
 
 /// `PyGC_Head`: `_gc_next`, `_gc_prev`, whose lowest bits are flags. The object stands behind.
 const HEAD: u64 = 16;
@@ -66,6 +66,30 @@ pub(super) fn at_hand(inspector: &Inspector<'_>) -> HashSet<Addr> {
     let frames = inspector.living().flat_map(|(_, state)| frames_of(state));
     let open = frames.filter_map(|frame| inspector.frame(frame));
     open.flat_map(|open| open.variables().into_iter().map(|(_, value)| value).collect::<Vec<_>>()).collect()
+}
+
+/// Suspended coroutines with what their frames keep alive, the nearest first. As long as nothing ends them, the collector takes
+/// none of these.
+pub(crate) fn kept_by(inspector: &Inspector<'_>, coroutines: impl IntoIterator<Item = Addr>) -> HashSet<Addr> {
+    let objects = inspector.objects();
+    let frames = inspector.frames();
+    let mut todo: VecDeque<Addr> = coroutines.into_iter().collect();
+    let mut kept = HashSet::new();
+    while let Some(object) = todo.pop_front().filter(|_| kept.len() < KEPT_BY_TASKS) {
+        if object.is_null() || !kept.insert(object) {
+            continue;
+        }
+        let open = frames.of_generator(object).and_then(|(frame, code)| frames.at(frame, code));
+        if let Some(open) = open {
+            todo.extend(open.variables().into_iter().map(|(_, value)| value).chain(open.suspended_stack()));
+            continue;
+        }
+        todo.extend(objects.bound(object).map(|bound| bound.object));
+        todo.extend(objects.sequence(object, KEPT_BY_TASKS as u64).unwrap_or_default());
+        let items = objects.items(object).or_else(|| objects.attributes(object)).unwrap_or_default();
+        todo.extend(items.into_iter().map(|(_, value)| value));
+    }
+    kept
 }
 
 /// Methods that code has at hand together with their objects, by name; `None` where this cannot be known.

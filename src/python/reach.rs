@@ -88,6 +88,17 @@ impl Reached {
         names.iter().copied().find(|name| self.calls(name, object))
     }
 
+    /// One of these names that the program's own code uses, or of a method that is within reach as such.
+    pub(crate) fn names_or_has(&self, names: &[&'static str]) -> Option<&'static str> {
+        let is_at_hand = |name: &str| self.bound.iter().any(|(method, _)| method == name);
+        names.iter().copied().find(|name| self.uses(name) || is_at_hand(name))
+    }
+
+    /// Whether the program's own code reaches by a computed name what it has at hand.
+    pub(crate) fn computes_names(&self) -> bool {
+        NAMES_ANYTHING.iter().any(|name| self.uses(name))
+    }
+
     /// Whether this method of this object is within reach as such.
     pub(crate) fn calls(&self, method: &str, object: Addr) -> bool {
         self.bound.contains(&(method.to_owned(), object))

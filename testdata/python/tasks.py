@@ -5,6 +5,8 @@ words that a report must have. Beside each hang stand healthy twins, and the sam
 case is ready once its loop has run into the wait. With `busy` a thread beside it burns CPU. It ends by itself after two minutes.
 """
 import asyncio
+import collections
+import contextlib
 import inspect
 import json
 import logging
@@ -245,6 +247,28 @@ async def a_future_for_ever_beside_a_server():
     await asyncio.get_running_loop().create_future()
 
 
+async def event_until_a_task_exits():
+    truth("blocked")
+
+    async def exits():
+        await asyncio.sleep(60)
+        sys.exit(1)
+    task = asyncio.create_task(exits())
+    ends = asyncio.Event()
+    soon()
+    await ends.wait()
+    await task
+
+
+async def event_a_handler_of_python_sets():
+    truth("blocked")
+    ends = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(ends.set))
+    soon()
+    await ends.wait()
+
+
 async def condition_is_never_notified():
     truth("stuck", words=["changed"], **STUCK)
     changed = asyncio.Condition()
@@ -277,6 +301,202 @@ async def lock_is_taken_again():
     async with state:
         async with state:
             pass
+
+
+async def in_two_orders(one, other, enter):
+    async def take(first, second):
+        async with enter(first):
+            await asyncio.sleep(0.02)
+            async with enter(second):
+                pass
+    tasks = [asyncio.create_task(take(one, other), name="one"), asyncio.create_task(take(other, one), name="other")]
+    soon()
+    return tasks
+
+
+async def locks_behind_generators_in_two_orders():
+    truth("deadlock", words=["asyncio.Lock", "tasks.py"])
+
+    @contextlib.asynccontextmanager
+    async def locked(lock):
+        async with lock:
+            yield
+    await asyncio.wait(await in_two_orders(asyncio.Lock(), asyncio.Lock(), locked))
+
+
+async def locks_behind_stacks_a_callback_cancels():
+    """When a third task ends, a callback of that end cancels both."""
+    truth("blocked")
+
+    @contextlib.asynccontextmanager
+    async def locked(lock):
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(lock)
+            yield
+    tasks = await in_two_orders(asyncio.Lock(), asyncio.Lock(), locked)
+    asyncio.create_task(asyncio.sleep(60)).add_done_callback(lambda _: [task.cancel() for task in tasks])
+    await asyncio.wait(tasks)
+
+
+async def locks_by_acquire_in_two_orders():
+    truth("stuck", words=["asyncio.Lock `locks[", "tasks.py"], **STUCK)
+    locks = collections.defaultdict(asyncio.Lock)
+
+    async def take(first, second):
+        await locks[first].acquire()
+        try:
+            await asyncio.sleep(0.02)
+            await locks[second].acquire()
+            locks[second].release()
+        finally:
+            locks[first].release()
+    soon()
+    await asyncio.gather(take("a", "b"), take("b", "a"))
+
+
+async def lock_by_acquire_a_task_releases():
+    truth("blocked")
+    lock = asyncio.Lock()
+    await lock.acquire()
+
+    async def release():
+        await asyncio.sleep(60)
+        lock.release()
+    task = asyncio.create_task(release())
+    soon()
+    await lock.acquire()
+    await task
+
+
+async def lock_in_a_generator_nobody_closes():
+    truth("stuck", words=["state"], **STUCK)
+    state = asyncio.Lock()
+
+    async def items():
+        async with state:
+            yield 1
+            yield 2
+    kept = items()
+    async for _ in kept:
+        break
+    soon()
+    async with state:
+        pass
+
+
+async def generator_is_closed_and_waits():
+    truth("stuck", words=["never"], **STUCK)
+    never = asyncio.Event()
+
+    async def items():
+        try:
+            yield 1
+        finally:
+            await never.wait()
+    kept = items()
+    await kept.__anext__()
+    soon()
+    await kept.aclose()
+
+
+class Pool:
+    """Of connections, as programs write it."""
+    def __init__(self, size):
+        self.free = collections.deque(range(size))
+        self.waiters = collections.deque()
+
+    @contextlib.asynccontextmanager
+    async def connection(self):
+        while not self.free:
+            self.waiters.append(asyncio.get_running_loop().create_future())
+            await self.waiters[-1]
+        one = self.free.popleft()
+        try:
+            yield one
+        finally:
+            self.free.append(one)
+            while self.waiters:
+                self.waiters.popleft().set_result(None)
+
+
+async def pool_all_want_a_second_connection():
+    truth("stuck", words=["inside an `async with` block of it", "tasks.py"], **STUCK)
+    pool = Pool(2)
+
+    async def work():
+        async with pool.connection():
+            await asyncio.sleep(0.01)
+            async with pool.connection():
+                pass
+    soon()
+    await asyncio.gather(work(), work())
+
+
+async def pool_one_that_has_a_connection_goes_on():
+    truth("blocked")
+    pool = Pool(1)
+
+    async def work():
+        async with pool.connection():
+            await asyncio.sleep(60)
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    soon()
+    async with pool.connection():
+        pass
+    await task
+
+
+class ReadersAndWriter:
+    """A lock that many readers or one writer have."""
+    def __init__(self):
+        self.changed = asyncio.Condition()
+        self.readers = 0
+
+    @contextlib.asynccontextmanager
+    async def read(self):
+        async with self.changed:
+            self.readers += 1
+        try:
+            yield
+        finally:
+            async with self.changed:
+                self.readers -= 1
+                self.changed.notify_all()
+
+    @contextlib.asynccontextmanager
+    async def write(self):
+        async with self.changed:
+            await self.changed.wait_for(lambda: not self.readers)
+            yield
+
+
+async def readers_become_writers():
+    truth("stuck", words=["Condition", "tasks.py"], **STUCK)
+    table = ReadersAndWriter()
+
+    async def work():
+        async with table.read():
+            await asyncio.sleep(0.01)
+            async with table.write():
+                pass
+    soon()
+    await asyncio.gather(work(), work())
+
+
+async def a_reader_leaves():
+    truth("blocked")
+    table = ReadersAndWriter()
+
+    async def work():
+        async with table.read():
+            await asyncio.sleep(60)
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0.01)
+    soon()
+    async with table.write():
+        pass
+    await task
 
 
 async def lock_is_taken_by_one_that_goes_on():
@@ -361,6 +581,41 @@ async def future_a_callback_of_a_task_sets():
     task.add_done_callback(lambda _: done.set_result(None))
     soon()
     await done
+
+
+async def await_each_other():
+    tasks = {}
+
+    async def wait(name):
+        await tasks[name]
+    tasks["a"] = asyncio.create_task(wait("b"), name="a")
+    tasks["b"] = asyncio.create_task(wait("a"), name="b")
+    soon()
+    return tasks
+
+
+async def tasks_await_each_other():
+    truth("deadlock", words=["task a", "task b", "tasks.py"])
+    await (await await_each_other())["a"]
+
+
+async def tasks_await_each_other_and_a_computed_name_cancels():
+    truth("blocked")
+    tasks = await await_each_other()
+
+    async def ends(method):
+        await asyncio.sleep(60)
+        getattr(tasks["a"], method)()
+    task = asyncio.create_task(ends("cancel"))
+    await tasks["a"]
+    await task
+
+
+async def tasks_await_each_other_and_a_timer_stops_the_loop():
+    truth("blocked")
+    loop = asyncio.get_running_loop()
+    loop.call_later(60, loop.stop)
+    await (await await_each_other())["a"]
 
 
 async def gather_itself():

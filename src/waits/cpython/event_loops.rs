@@ -83,7 +83,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 }
                 continue;
             }
-            let block = |other: &'_ Task| other.entered(inspector).into_iter().find(|block| block.object == lock);
+            let block = |other: &'_ Task| other.blocks(inspector).with_lock(&objects, lock);
             let holders: Vec<_> = facts.tasks().iter().filter_map(|other| Some((other, block(other)?))).collect();
             for (holder, block) in &holders {
                 let frame = own_frame(facts, holder);

@@ -24,6 +24,7 @@ mod ray;
 mod retried;
 mod signals;
 mod stop_the_world;
+mod task_holders;
 mod task_reach;
 mod task_waits;
 mod tasks;
@@ -186,12 +187,13 @@ impl<'a> Facts<'a> {
     }
 
     /// The finalisers that the garbage collector may call. A loop that runs is no garbage, nor are the tasks that it
-    /// runs.
+    /// runs, nor what these keep.
     fn finalisers(&self) -> &[Finaliser] {
         self.finalisers.get_or_init(|| {
             let tasks = self.tasks().iter().chain(self.trio().iter().flat_map(|run| &run.tasks));
-            let of_tasks = tasks.flat_map(|task| task.coroutines.iter().copied().chain([task.object]));
-            let alive: HashSet<Addr> = self.loops().iter().map(|one| one.object).chain(of_tasks).collect();
+            let kept = heap::kept_by(&self.inspector, tasks.clone().flat_map(|task| task.coroutines.iter().copied()));
+            let objects = self.loops().iter().map(|one| one.object).chain(tasks.map(|task| task.object));
+            let alive: HashSet<Addr> = objects.chain(kept).collect();
             finalisers::all(&self.inspector, &alive)
         })
     }

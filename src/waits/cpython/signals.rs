@@ -11,6 +11,7 @@ use crate::python::inspect::Inspector;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::family::Way;
 use crate::waits::kinds::Topic;
+use crate::waits::model::Waker;
 use crate::waits::thread::Process;
 
 /// Pairs of the table: NSIG of Linux.
@@ -29,6 +30,9 @@ const KILL: usize = 9;
 const TERMINATE: u32 = 15;
 const STOP: usize = 19;
 const WINDOW: u32 = 28;
+
+/// Signals of timers, which may be pending: SIGALRM, SIGVTALRM, SIGPROF.
+pub(super) const TIMERS: [u32; 3] = [14, 26, 27];
 
 /// A handler of Python.
 #[derive(Debug, Clone)]
@@ -174,12 +178,39 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &
     Some(Way::Shut(format!("the handler {} ({named}) cannot reach it", handler.label)))
 }
 
-/// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.
-pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Handler> {
+/// The handler for a signal, unless it is known to end nothing but the process.
+fn that_matters(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> Option<Handler> {
     let is_harmless = |handler: &Handler| {
         handler.is_own || signal == INTERRUPT && handler.of_library || signal == TERMINATE && handler.is_rays
     };
-    let handler = handler(facts, process, signal).filter(|handler| !is_harmless(handler))?;
+    handler(facts, process, signal).filter(|handler| !is_harmless(handler))
+}
+
+/// The handlers that could end the wait of a task: they can reach one of these objects, or raise in the thread of its loop.
+pub(super) fn that_end_tasks(
+    facts: &Facts<'_>,
+    process: &Process<'_>,
+    objects: &[Addr],
+    tid: Option<i32>,
+) -> Vec<(Waker, String)> {
+    let is_main = tid == Some(process.context.image.pid);
+    let mut found = Vec::new();
+    for signal in 1..PAIRS as u32 {
+        let Some(handler) = that_matters(facts, process, signal) else { continue };
+        let reached = facts.reached_by_handler(handler.callable);
+        let reaches = objects.iter().any(|object| reached.has(*object));
+        if reached.anything.is_some() || reaches || is_main && reached.may_raise() {
+            let by = if TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
+            let named = crate::waits::family::signal_name(signal);
+            found.push((by, format!("the handler {} ({named}) could still end it", handler.label)));
+        }
+    }
+    found
+}
+
+/// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.
+pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Handler> {
+    let handler = that_matters(facts, process, signal)?;
     let reached = facts.reached_by_handler(handler.callable);
     let releases = || facts.targets(wait).any(|target| reached.has(target)) && reached.uses("release");
     (reached.anything.is_some() || reached.may_raise() || releases()).then_some(handler)

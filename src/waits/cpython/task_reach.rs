@@ -6,8 +6,49 @@ use std::cell::OnceCell;
 
 use super::Facts;
 use super::tasks::Task;
+use crate::image::Addr;
 use crate::python::reach::{self, Reached};
 use crate::waits::kinds;
+
+/// Names by which code reaches each task of a loop, or ends the loop or the process.
+const ENDS_ALL: &[&str] = &[
+    "all_tasks",
+    "_all_tasks",
+    "stop",
+    "kill",
+    "raise_signal",
+    "interrupt_main",
+    "abort",
+    "_exit",
+    "exit",
+    "SystemExit",
+    "KeyboardInterrupt",
+];
+/// Those of them that any thread may use.
+const ENDS_PROCESS: &[&str] = &["kill", "pthread_kill", "raise_signal", "interrupt_main", "abort", "_exit"];
+/// Names by which code ends a task that it has at hand, or calls into the loop that it has at hand.
+const ENDS: &[&str] = &["cancel", "throw", "get_coro", "call_soon_threadsafe", "run_coroutine_threadsafe", "stop"];
+
+/// The name by which code reaches every task, if it uses one.
+pub(super) fn ends_all(reached: &Reached) -> Option<&'static str> {
+    reached.names_or_has(ENDS_ALL)
+}
+
+/// Whether code ends the process, or sends a signal to a thread of it.
+pub(super) fn ends_process(reached: &Reached) -> bool {
+    reached.names_or_has(ENDS_PROCESS).is_some()
+}
+
+/// Whether code uses a name by which a task or a loop is ended.
+pub(super) fn names_end(reached: &Reached) -> bool {
+    reached.names_or_has(ENDS).is_some()
+}
+
+/// Whether callbacks or coroutines have a task at hand and may end it, by such a name or by a computed one. The reach of a whole
+/// thread is too wide for the latter: some code in it always computes names.
+pub(super) fn may_end(reached: &Reached, one: Addr) -> bool {
+    reached.has(one) && (names_end(reached) || reached.computes_names())
+}
 
 /// A task and its reach, which is found when it is first needed.
 pub(super) struct OfTask<'f> {
@@ -23,18 +64,23 @@ impl<'f> OfTask<'f> {
 
     /// All that it can reach; the reason alone if that may be anything.
     pub(super) fn reached(&self) -> &Reached {
-        self.reached.get_or_init(|| of_task(self.facts, self.task))
+        self.reached.get_or_init(|| reach::from_or_open(&self.facts.inspector, roots(self.facts, self.task)))
     }
 }
 
+/// The reach of a task, which does not end where it may be anything.
+pub(super) fn all_of_task(facts: &Facts<'_>, task: &Task) -> Reached {
+    reach::from(&facts.inspector, roots(facts, task), false)
+}
+
 /// Its code, and the callbacks for its end.
-fn of_task(facts: &Facts<'_>, task: &Task) -> Reached {
+fn roots(facts: &Facts<'_>, task: &Task) -> Vec<Addr> {
     let objects = facts.inspector.objects();
     if task.kind == kinds::TRIO_TASK {
         // Its object leads to its nursery and its run, which leads everywhere. Other code finds the effects of its end.
-        return reach::from_or_open(&facts.inspector, task.coroutines.iter().copied());
+        return task.coroutines.clone();
     }
     let event_loop = objects.field(task.object, 0);
     let own = objects.words_of(task.object).into_iter().filter(|word| Some(*word) != event_loop);
-    reach::from_or_open(&facts.inspector, own.chain(task.coroutines.iter().copied()))
+    own.chain(task.coroutines.iter().copied()).collect()
 }

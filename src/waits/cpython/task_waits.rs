@@ -10,9 +10,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::event_loops::{self, own_frame};
 use super::loops::Loop;
-use super::task_reach::OfTask;
+use super::task_reach::{OfTask, ends_all};
 use super::tasks::{Task, is_task};
-use super::{Cpython, Facts, trio, trio_wake_sources};
+use super::{Cpython, Facts, signals, task_holders, trio, trio_wake_sources};
 use crate::image::{Addr, Descriptor, Gap, TaskState};
 use crate::limits::cpython::TASKS_WAITING;
 use crate::limits::waits::MOST_ASKED;
@@ -41,10 +41,6 @@ const COMPLETIONS: &[(&str, &str, Completion)] = &[
     ("MemorySendChannel", "", Completion::Get),
     ("MemoryReceiveChannel", "", Completion::Put),
 ];
-
-/// Names by which code reaches each task of a loop, or ends the loop or the process.
-pub(super) const REACHES_EVERY_TASK: &[&str] =
-    &["all_tasks", "_all_tasks", "stop", "kill", "raise_signal", "interrupt_main", "abort", "_exit"];
 
 /// The callbacks for the end of a task of C, behind the head: the first, and the list of the others with their contexts.
 const FIRST_CALLBACK: u64 = 8;
@@ -121,6 +117,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         if !awaited.is_empty() {
             wakers(process, facts, &awaited, out);
             ends(process, facts, &awaited, out);
+            task_holders::inside(process, facts, awaited.iter().map(|one| (one.task, &one.resource)), out);
         }
     }
 }
@@ -151,7 +148,16 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
         let future = if is_of_trio { trio::waits(&objects, task).then_some(task.object) } else { task.waits_for };
         let Some(future) = future.filter(|future| is_of_trio || !is_task(&objects, *future)) else { continue };
         let party = Party::Resource(key(process, task.kind, task.object));
-        if out.waits.iter().any(|wait| wait.waiter == party) {
+        if let Some(wait) = out.waits.iter().find(|wait| wait.waiter == party) {
+            let resource = &wait.resource;
+            let is_held = out.holds.iter().any(|hold| hold.resource == *resource && hold.is_known());
+            // A lock whose taker no block shows ends like any other wait: who reaches the future may give it back.
+            let lock = out.resource(resource).filter(|_| resource.kind == kinds::ASYNCIO_LOCK && !is_held).cloned();
+            if let (Some(mut resource), Some(event_loop)) = (lock, loop_of(facts, task)) {
+                resource.role = Some(Role::Completed(Completion::Release));
+                out.resources.iter_mut().filter(|one| one.key == resource.key).for_each(|one| one.role = resource.role);
+                all.push(Awaited { task, event_loop, future, resource, is_named: true });
+            }
             continue;
         }
         let place = own_frame(facts, task);
@@ -297,14 +303,23 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
                 if is_within(by_loop) || by_loop.anything.is_some() {
                     let what = "a timer, a callback or a watched descriptor of its event loop can reach what it awaits";
                     found.push((Waker::ByItself, what.into()));
+                } else if let Some(name) = ends_all(by_loop) {
+                    let what = format!("a timer or a callback of its event loop uses {name}, which reaches every task");
+                    found.push((Waker::ByItself, what));
                 }
-                if is_within(by_signals) || by_signals.anything.is_some() {
+                if is_within(by_signals) || by_signals.anything.is_some() || ends_all(by_signals).is_some() {
                     let what = "a handler for a signal that its event loop has can reach what it awaits";
                     found.push((Waker::OnRequest, what.into()));
                 }
             }
             _ => found.push((Waker::ByItself, "what its event loop may still run could not be read".into())),
         }
+        found.extend(signals::that_end_tasks(
+            facts,
+            process,
+            &[one.future, one.task.object, one.event_loop.object],
+            Some(one.event_loop.tid),
+        ));
         if one.event_loop.watching.contains(&one.task.object) {
             found.push((Waker::ByItself, "it waits for a descriptor".into()));
         }
@@ -322,7 +337,7 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
             |other: &Task| run_of(facts, other).is_some_and(|run| trio_wake_sources::is_of_trio(facts, run, other));
         for of_other in tasks.iter().filter(|of| of.task.object != one.task.object && !is_own(of.task)) {
             let (other, reached) = (of_other.task, of_other.reached());
-            let every = REACHES_EVERY_TASK.iter().find(|name| reached.uses(name));
+            let every = ends_all(reached);
             let how = if is_within(reached) {
                 "can reach what it awaits".to_owned()
             } else if let Some(why) = &reached.anything {

@@ -7,7 +7,7 @@
 
 use super::with_blocks;
 use crate::image::Addr;
-use crate::limits::cpython::{MOST_COROUTINES, MOST_TASKS, SEARCHED_FOR_TASKS};
+use crate::limits::cpython::{MOST_COROUTINES, MOST_TASKS, NESTED_STACKS, SEARCHED_FOR_TASKS};
 use crate::limits::{self, Bounded};
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
@@ -38,6 +38,12 @@ const OFFSETS: &[Offsets] = &[
     Offsets { version: (3, 8), waits_for: 88, coroutine: 96, name: 104 },
 ];
 
+/// Objects of C that are one step of a coroutine or an asynchronous generator, which stands first behind their head
+/// (Objects/genobject.c, Objects/iterobject.c).
+const STEPS: &[&str] = &["async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper"];
+/// How many of them lie inside one another: a step inside of an `anext()` with a default.
+const STEPS_INSIDE: usize = 3;
+
 /// Where `trio.run` is, whose frames have the runner in a variable.
 pub(super) const RUN: &str = "/trio/_core/_run.py";
 
@@ -65,12 +71,30 @@ pub(super) struct Inside {
     pub(super) taken: Option<TakenAt>,
 }
 
+/// The blocks of a task.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    pub(super) inside: Vec<Inside>,
+    /// Objects whose blocks it is about to enter, the outermost first.
+    pub(super) entering: Vec<Addr>,
+}
+
+impl Blocks {
+    /// The block in which a lock is held: its own, or one of a condition that has it.
+    pub(super) fn with_lock(self, objects: &Objects<'_>, lock: Addr) -> Option<Inside> {
+        let is_condition = |object: Addr| objects.class_name(object).is_some_and(|class| class.ends_with("Condition"));
+        let has =
+            |object: Addr| object == lock || is_condition(object) && objects.attribute(object, "_lock") == Some(lock);
+        self.inside.into_iter().find(|block| has(block.object))
+    }
+}
+
 impl Task {
-    /// The blocks of objects whose `with` and `async with` blocks the task has entered. While a coroutine awaits the `__aenter__` of an
-    /// object, its `__aexit__` lies on the stack already: that block is not entered.
-    pub(super) fn entered(&self, inspector: &Inspector<'_>) -> Vec<Inside> {
+    /// The objects whose `with` and `async with` blocks the task is in, also those behind the managers of contextlib. While a
+    /// coroutine awaits the `__aenter__` of an object, its `__aexit__` lies on the stack already: that block is not entered.
+    pub(super) fn blocks(&self, inspector: &Inspector<'_>) -> Blocks {
         let frames = inspector.frames();
-        let mut all = Vec::new();
+        let mut all = Blocks::default();
         for (position, coroutine) in self.coroutines.iter().enumerate() {
             let mut entered = with_blocks::begun_by_generator(inspector, *coroutine);
             let awaited = self.coroutines.get(position + 1).and_then(|next| frames.of_generator(*next));
@@ -79,20 +103,40 @@ impl Task {
                 name.ends_with("__aenter__").then(|| frames.at(frame, code)?.first()).flatten()
             });
             if entering.is_some() && entered.last().map(|block| block.object) == entering {
+                all.entering.extend(entering);
                 entered.pop();
             }
             let place = frames.suspended(*coroutine);
-            all.extend(entered.into_iter().map(|block| {
+            for block in entered {
                 let taken = place.as_ref().zip(block.line).map(|(frame, line)| TakenAt {
                     file: frame.file.to_string(),
                     line,
                     function: frame.function.to_string(),
                     guard: None,
                 });
-                Inside { object: block.object, taken }
-            }));
+                let mut opened = Vec::new();
+                with_blocks::opened(inspector, block.object, NESTED_STACKS, &mut opened);
+                let behind = opened.into_iter().map(|one| one.object).filter(|object| *object != block.object);
+                let objects = std::iter::once(block.object).chain(behind);
+                all.inside.extend(objects.map(|object| Inside { object, taken: taken.clone() }));
+            }
         }
+        let objects = inspector.objects();
+        all.inside.retain(|block| !self.waits_in(inspector, &objects, block.object));
         all
+    }
+
+    /// Whether the task waits for a condition, which has given its lock back for that.
+    fn waits_in(&self, inspector: &Inspector<'_>, objects: &Objects<'_>, condition: Addr) -> bool {
+        let frames = inspector.frames();
+        let is_condition = objects.class_name(condition).is_some_and(|class| class.ends_with("Condition"));
+        let is_wait = |coroutine: &Addr| {
+            let Some((frame, code)) = frames.of_generator(*coroutine) else { return false };
+            let name = frames.code_name(code).unwrap_or_default();
+            name.rsplit('.').next() == Some("wait")
+                && frames.at(frame, code).and_then(|open| open.first()) == Some(condition)
+        };
+        is_condition && self.coroutines.iter().any(is_wait)
     }
 }
 
@@ -201,15 +245,45 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     Vec::new()
 }
 
+/// An object on top of the value stack of a suspended coroutine, by the coroutine that runs inside of it.
+enum Top {
+    /// It goes on in this coroutine or generator.
+    Inside(Addr),
+    /// It is the value that was handed to the loop: the awaited object lies below.
+    Below,
+    /// It is awaited, and has no code in Python.
+    Other,
+}
+
+impl Top {
+    fn of(objects: &Objects<'_>, slot: Addr) -> Top {
+        let mut object = slot;
+        for _ in 0..STEPS_INSIDE {
+            let class = objects.class_name(object).unwrap_or_default();
+            match class.as_str() {
+                "coroutine" | "generator" | "async_generator" => return Top::Inside(object),
+                step if STEPS.contains(&step) => match objects.field(object, 0) {
+                    Some(inner) => object = inner,
+                    None => return Top::Other,
+                },
+                value if value == "NoneType" || value.ends_with("Future") || value.ends_with("Task") => {
+                    return Top::Below;
+                }
+                _ => return Top::Other,
+            }
+        }
+        Top::Other
+    }
+}
+
 /// A coroutine and those that it awaits. The awaited object lies on top of the value stack, or one below.
 pub(super) fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
-    let is_coroutine = |object: Addr| {
-        let class = objects.class_name(object);
-        class.is_some_and(|class| matches!(class.as_str(), "coroutine" | "generator" | "async_generator"))
-    };
     let mut list: Vec<Addr> = Vec::new();
-    let mut next = Some(coroutine).filter(|coroutine| is_coroutine(*coroutine));
+    let mut next = match Top::of(&objects, coroutine) {
+        Top::Inside(coroutine) => Some(coroutine),
+        Top::Below | Top::Other => None,
+    };
     while let Some(here) = next.filter(|here| !list.contains(here)) {
         if list.len() >= MOST_COROUTINES {
             let what = format!("coroutines of the task of {coroutine}");
@@ -222,8 +296,12 @@ pub(super) fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
             break;
         };
         list.push(here);
-        let top = frame.suspended_stack().into_iter().rev().take(2);
-        next = top.into_iter().find(|slot| !slot.is_null() && is_coroutine(*slot));
+        let top = frame.suspended_stack().into_iter().rev().take(2).filter(|slot| !slot.is_null());
+        next =
+            top.map(|slot| Top::of(&objects, slot)).find(|top| !matches!(top, Top::Below)).and_then(|top| match top {
+                Top::Inside(inner) => Some(inner),
+                Top::Below | Top::Other => None,
+            });
     }
     list
 }

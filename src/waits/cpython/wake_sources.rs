@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::signals;
-use super::task_waits::REACHES_EVERY_TASK;
+use super::task_reach::{all_of_task, ends_all, ends_process, may_end, names_end};
 use super::tasks::Task;
 use super::trio_wake_sources;
 use super::wakers::WAKING;
@@ -26,16 +26,12 @@ use crate::waits::holders::Blocked;
 use crate::waits::holders::rings::rings;
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Hold, Party, Strength, WakeSource, Waker};
+use crate::waits::model::{Hold, Party, Strength, Wait, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Where the thread of lockscope's plugin for pytest is (scripts/ship/pypi).
 const OWN_THREAD: &str = "/lockscope/_coverage.py";
-/// Signals of timers, which may be pending: SIGALRM, SIGVTALRM, SIGPROF.
-const TIMERS: [u32; 3] = [14, 26, 27];
-/// Names by which code reaches into a loop from outside, or ends a task.
-const ENDS_TASKS: &[&str] = &["cancel", "call_soon_threadsafe", "run_coroutine_threadsafe", "stop"];
 /// Libraries of C that the interpreter's own modules call, and that make no callbacks.
 const PLAIN_LIBRARIES: &[&str] = &["libpython", "python", "[vdso]", "libssl", "libcrypto", "libm.", "libz."];
 /// The last of the descriptors that each process begins with.
@@ -210,6 +206,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         let party = |wait: &ThreadWait| Party::Thread(wait.process, process.threads[wait.thread].image.tid);
         for wait in own.iter().filter(|wait| rings.contains(&party(wait))) {
             releasers(facts, process, blocked, wait, out);
+            completers(facts, process, own, wait, out);
             interruptions(facts, process, wait, out);
         }
         of_tasks(facts, process, own, &rings, out);
@@ -284,6 +281,31 @@ fn releasers(
     }
 }
 
+/// Names by which code ends a wait for a future that a pool would complete.
+const COMPLETES: &[&str] = &["cancel", "set_result", "set_exception", "shutdown"];
+
+/// Threads that go on and could cancel or complete a future whose work waits for a thread of a pool.
+fn completers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait: &ThreadWait, out: &mut Observations) {
+    let Ownership::Private(rule) = &wait.blocked_on.ownership else { return };
+    let Some(HolderRule::Future(future)) = rule.get::<HolderRule>() else { return };
+    let others = process.threads.iter().enumerate().filter(|(position, thread)| {
+        thread.image.state != TaskState::Zombie && *position != wait.thread && !lasts(own, *position)
+    });
+    for (_, thread) in others.take(MOST_ASKED) {
+        let completes = |reached: &Reached| {
+            let names = COMPLETES.iter().any(|name| reached.uses(name));
+            reached.has(*future) && names || reached.method_of(*future, COMPLETES).is_some()
+        };
+        let mut states = facts.inspector.states(thread.image.tid);
+        if states.any(|(state, _)| completes(&facts.reached_by(state))) {
+            let party = Party::Thread(process.context.process, thread.image.tid);
+            let what = format!("{} can reach the future, and may cancel or complete it", thread.describe());
+            out.wake_sources.push(wake_source(wait, None, Waker::Party(party), what));
+            out.read_of.push((process.context.process, Some(thread.image.tid)));
+        }
+    }
+}
+
 /// Handlers of Python that may raise in the main thread while it waits for a lock.
 fn interruptions(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
     let tid = process.threads[wait.thread].image.tid;
@@ -296,7 +318,7 @@ fn interruptions(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait, ou
     let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == tid) else { return };
     for signal in (1..=64u32).filter(|signal| handled >> (signal - 1) & 1 == 1) {
         if let Some(handler) = signals::interrupts(facts, process, signal, wait) {
-            let by = if TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
+            let by = if signals::TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
             let what = format!("the handler {} ({}) may raise or release it", handler.label, signal_name(signal));
             out.wake_sources.push(wake_source(wait, Some(Party::Thread(process.context.process, tid)), by, what));
         }
@@ -316,6 +338,7 @@ fn of_tasks(
     if waiting.is_empty() {
         return;
     }
+    let behind = behind(&waiting, out);
     let objects = facts.inspector.objects();
     let tasks: Vec<&Task> = facts.tasks().iter().take(TASKS_WAITING).collect();
     // The loop stands first behind the head of a task.
@@ -340,17 +363,34 @@ fn of_tasks(
         let by_signals = reach::from(&facts.inspector, handlers, false);
         let by_library = reach::from(&facts.inspector, roots.iter().copied(), true);
         let by_all = reach::from(&facts.inspector, roots.iter().copied(), false);
+        let is_waiting =
+            |other: &Task| behind.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)));
+        let of_loop = |other: &&&Task| objects.field(other.object, 0) == Some(event_loop);
+        // Tasks that go on, with what they and the callbacks for their ends reach.
+        let others: Vec<(&str, Reached)> = tasks
+            .iter()
+            .filter(|other| of_loop(other) && !is_waiting(other))
+            .map(|other| (other.name.as_str(), all_of_task(facts, other)))
+            .collect();
         for task in tasks.iter().filter(|task| objects.field(task.object, 0) == Some(event_loop)) {
             let party = Party::Resource(key(process, kinds::ASYNCIO_TASK, task.object));
             if !waiting.contains(&party) {
                 continue;
             }
-            let names = |name: &&str| by_signals.uses(name) || by_signals.calls(name, task.object);
-            if by_signals.has(task.object) && ENDS_TASKS.iter().any(names) {
+            if may_end(&by_signals, task.object) {
                 let what = "a handler for a signal that its event loop has can reach it and may end it";
                 out.wake_source_for(&party, Waker::OnRequest, what);
             }
-            let cancels = by_all.has(task.object) && ENDS_TASKS.iter().any(|name| by_all.uses(name));
+            for (by, what) in signals::that_end_tasks(facts, process, &[task.object, event_loop], task.tid) {
+                out.wake_source_for(&party, by, &what);
+            }
+            let cancels = may_end(&by_all, task.object);
+            let beside = raised_beside(facts, &tasks, task, is_waiting);
+            if let Some((other, false)) = &beside {
+                let what = format!("an exception of task {other}, which goes on, would end it");
+                out.wake_source_for(&party, Waker::OnRequest, &what);
+            }
+            let by_other = others.iter().find(|(_, reached)| may_end(reached, task.object));
             let what = if !is_read {
                 let class = objects.class_name(event_loop).unwrap_or_default();
                 format!("what its event loop, a {class}, may still run could not be read")
@@ -358,11 +398,11 @@ fn of_tasks(
                 "something that its event loop may still run, as a timer, can reach it and may end it".to_owned()
             } else if let Some(thread) = reached_from_outside(facts, process, own, task, event_loop) {
                 format!("{thread} can reach it or its loop, and may end it")
-            } else if let Some(other) = raised_beside(facts, &tasks, task, |other| {
-                waiting.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)))
-            }) {
+            } else if let Some((other, _)) = by_other {
+                format!("task {other} goes on and may end it, or a callback for its end may")
+            } else if let Some((other, true)) = &beside {
                 format!("task {other} goes on and may raise, of which whoever awaits both is told")
-            } else if let Some(name) = REACHES_EVERY_TASK.iter().find(|name| by_all.uses(name)) {
+            } else if let Some(name) = ends_all(&by_all) {
                 format!("something that its event loop may still run uses {name}, which reaches every task")
             } else {
                 continue;
@@ -373,14 +413,38 @@ fn of_tasks(
     }
 }
 
-/// A task that can continue and raise, and whose end the library reports to an object that has this task, too. The
-/// object is a group, which cancels the task, or a gathering of both, whose waiter raises.
+/// These parties, and those whose waits nothing but one of these could end: a task in `asyncio.wait` for tasks in a ring.
+fn behind(waiting: &BTreeSet<Party>, out: &Observations) -> BTreeSet<Party> {
+    let mut behind = waiting.clone();
+    loop {
+        let is_only_by = |wait: &&Wait, known: &BTreeSet<Party>| {
+            let is_its = |one: &&WakeSource| {
+                one.resource == wait.resource && one.waiter.as_ref().is_none_or(|waiter| *waiter == wait.waiter)
+            };
+            let mut sources = out.wake_sources.iter().filter(is_its);
+            let mut holders = out.holds.iter().filter(|hold| hold.resource == wait.resource);
+            let stays = |party: &Party| known.contains(party) || *party == wait.waiter;
+            out.known_wakers.iter().any(|known| known.resource == wait.resource)
+                && holders.all(|hold| stays(&hold.holder))
+                && sources.all(|source| matches!(&source.by, Waker::Party(party) if stays(party)))
+        };
+        let waits = out.waits.iter().filter(|wait| !behind.contains(&wait.waiter));
+        let more: Vec<Party> = waits.filter(|wait| is_only_by(wait, &behind)).map(|wait| wait.waiter.clone()).collect();
+        if more.is_empty() {
+            return behind;
+        }
+        behind.extend(more);
+    }
+}
+
+/// A task that goes on, and whose end the library reports to an object that has this task, too. The object is a group, which
+/// cancels the task, or a gathering of both, whose waiter raises. And whether its code raises by design: one that does comes first.
 fn raised_beside(
     facts: &Facts<'_>,
     tasks: &[&Task],
     task: &Task,
     waits_for_others: impl Fn(&Task) -> bool,
-) -> Option<String> {
+) -> Option<(String, bool)> {
     let objects = facts.inspector.objects();
     let event_loop = objects.field(task.object, 0);
     let is_reportable = |other: &Task| {
@@ -395,8 +459,9 @@ fn raised_beside(
         reached.may_raise() || reached.anything.is_some()
     };
     let others = tasks.iter().filter(|other| other.object != task.object && !waits_for_others(other));
-    let mut others = others.filter(|other| objects.field(other.object, 0) == event_loop);
-    others.find(|other| is_reportable(other) && may_raise(other)).map(|other| other.name.clone())
+    let others = others.filter(|other| objects.field(other.object, 0) == event_loop && is_reportable(other));
+    let found: Vec<(String, bool)> = others.map(|other| (other.name.clone(), may_raise(other))).collect();
+    found.iter().find(|(_, raises)| *raises).or(found.first()).cloned()
 }
 
 /// Another thread than the loop's that goes on and can end a task, or call into its loop.
@@ -413,8 +478,8 @@ fn reached_from_outside(
     others.take(MOST_ASKED).find_map(|(_, thread)| {
         let mut states = facts.inspector.states(thread.image.tid);
         let reaches = |reached: &Reached| {
-            let to = reached.has(task.object) || reached.has(event_loop);
-            to && ENDS_TASKS.iter().any(|name| reached.uses(name))
+            let ends = |one: Addr| reached.has(one) && names_end(reached);
+            ends(task.object) || ends(event_loop) || ends_process(reached)
         };
         states.any(|(state, _)| reaches(&facts.reached_by(state))).then(|| thread.describe())
     })

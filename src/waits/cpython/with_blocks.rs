@@ -80,30 +80,47 @@ fn place(inspector: &Inspector<'_>, block: &Entered) -> String {
 /// The locks that entering `object` has taken, each with what it is.
 pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, out: &mut Vec<(Addr, String)>) {
     let objects = inspector.objects();
-    if is_lock(&objects, object) {
-        out.push((object, "the lock".into()));
-        return;
-    }
-    let Some(class) = objects.class_name(object) else { return };
-    let Some(levels) = levels.checked_sub(1) else {
-        if class.ends_with("GeneratorContextManager") || class.ends_with("ExitStack") {
-            let why = "it lies in more context managers of contextlib, one inside the other, than are opened";
-            limits::tell(limits::Met { what: format!("locks of the {class} at {object}"), why: why.into() });
+    let mut all = Vec::new();
+    opened(inspector, object, levels, &mut all);
+    for Opened { object, through } in all {
+        if is_lock(&objects, object) {
+            out.push((object, format!("{through}the lock")));
+            continue;
         }
+        let is_condition = objects.class_name(object).is_some_and(|class| class.ends_with("Condition"));
+        let lock = objects.attribute(object, "_lock").filter(|lock| is_condition && is_lock(&objects, *lock));
+        out.extend(lock.map(|lock| (lock, format!("{through}the Condition at {object}, which has the lock"))));
+    }
+}
+
+/// An object whose block was entered.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) object: Addr,
+    /// The managers of contextlib in between, in words: "a generator, which is in that of ".
+    through: String,
+}
+
+/// The objects that entering `object` has entered: itself, or what the managers of contextlib have entered in turn.
+pub(super) fn opened(inspector: &Inspector<'_>, object: Addr, levels: usize, out: &mut Vec<Opened>) {
+    let objects = inspector.objects();
+    let Some(class) = objects.class_name(object) else { return };
+    if !class.ends_with("GeneratorContextManager") && !class.ends_with("ExitStack") {
+        return out.push(Opened { object, through: String::new() });
+    }
+    let Some(levels) = levels.checked_sub(1) else {
+        let why = "it lies in more context managers of contextlib, one inside the other, than are opened";
+        limits::tell(limits::Met { what: format!("locks of the {class} at {object}"), why: why.into() });
         return;
     };
     match class.rsplit('.').next().unwrap_or(&class) {
-        "Condition" => {
-            let lock = objects.attribute(object, "_lock").filter(|lock| is_lock(&objects, *lock));
-            out.extend(lock.map(|lock| (lock, format!("the Condition at {object}, which has the lock"))));
-        }
         "_GeneratorContextManager" | "_AsyncGeneratorContextManager" => {
             let generator = objects.attribute(object, "gen");
             let inner = generator.map(|generator| of_generator(inspector, generator)).unwrap_or_default();
             for entered in inner {
                 let before = out.len();
-                locks_of(inspector, entered, levels, out);
-                out[before..].iter_mut().for_each(|(_, how)| *how = format!("a generator, which is in that of {how}"));
+                opened(inspector, entered, levels, out);
+                out[before..].iter_mut().for_each(|one| one.through.insert_str(0, "a generator, which is in that of "));
             }
         }
         "ExitStack" | "AsyncExitStack" => {
@@ -118,14 +135,14 @@ pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, o
                 // (is_sync, method); the function alone up to 3.7.
                 let pair = objects.sequence(callback, 2).and_then(|pair| pair.get(1).copied());
                 let bound = objects.bound(pair.unwrap_or(callback));
-                if let Some(bound) = bound.filter(|bound| bound.name == "__exit__") {
+                if let Some(bound) = bound.filter(|bound| matches!(bound.name.as_str(), "__exit__" | "__aexit__")) {
                     let before = out.len();
-                    locks_of(inspector, bound.object, levels, out);
-                    out[before..].iter_mut().for_each(|(_, how)| *how = format!("an ExitStack with that of {how}"));
+                    opened(inspector, bound.object, levels, out);
+                    out[before..].iter_mut().for_each(|one| one.through.insert_str(0, "an ExitStack with that of "));
                 }
             }
         }
-        _ => {}
+        _ => out.push(Opened { object, through: String::new() }),
     }
 }
 
