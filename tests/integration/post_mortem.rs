@@ -232,11 +232,13 @@ fn elsewhere(folder: &Path, snapshot: &Path) -> Option<PathBuf> {
         std::fs::copy(word, own.join(name)).expect("copied");
     }
     std::fs::copy(snapshot, root.join("hang.snapshot")).expect("copied");
-    let done = Command::new("unshare")
-        .args(["-r", "chroot"])
-        .arg(&root)
-        .args(["/own/ld-linux-x86-64.so.2", "--library-path", "/own", "/own/lockscope"])
-        .args(["core", "/hang.snapshot", "-o", "/replayed.json"])
+    let mut inside = Command::new("unshare");
+    inside.args(["-r", "chroot"]).arg(&root);
+    if own.join("ld-linux-x86-64.so.2").exists() {
+        inside.args(["/own/ld-linux-x86-64.so.2", "--library-path", "/own"]);
+    }
+    let done = inside
+        .args(["/own/lockscope", "core", "/hang.snapshot", "-o", "/replayed.json"])
         .output()
         .expect("unshare runs");
     let errors = String::from_utf8_lossy(&done.stderr);
