@@ -175,7 +175,9 @@ fn a_pool_whose_worker_is_at_work_is_left_in_peace() {
         let (_folder, target, _) = start(&python, "busy_pool");
         for _ in 0..5 {
             let look = attach(&target.pids, &[]);
-            assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version}: {}", look.text);
+            // The main thread may be on the way to its wait yet.
+            let is_calm = matches!(look.verdict(), "blocked" | "running");
+            assert!(is_calm && look.code == 0, "{version}: {}", look.text);
         }
     }
 }

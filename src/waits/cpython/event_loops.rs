@@ -30,6 +30,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         let mut frames = facts.inspector.python.threads.iter().flat_map(frames_of);
         if frames.any(|frame| frame.file.contains("/asyncio/")) {
             of_tasks(process, facts, out);
+            of_timers(process, facts, out);
         } else if facts.trio().is_empty() {
             continue;
         }
@@ -109,6 +110,27 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
             let place = own_frame(facts, task);
             wait(process, task, &resource_of(process, other), ("it awaits that task", place.as_ref()), out);
         }
+    }
+}
+
+/// A thread that rests in its loop's selector until the next timer waits for that timer, too: the end of a child, or data
+/// in a pipe, is but another of the events that it takes.
+fn of_timers(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
+    for one in facts.loops().iter().filter(|one| one.is_idle && one.has_timers) {
+        let waiter = Party::Thread(process.context.process, one.tid);
+        let is_outside = |wait: &&Wait| wait.waiter == waiter && wait.timed && wait.resource.kind != kinds::EVENT_LOOP;
+        let Some(model) = out.waits.iter().find(is_outside).cloned() else { continue };
+        let resource = Resource {
+            key: key(process, kinds::TIMER, one.object),
+            process: process.context.process,
+            label: "the next timer of its event loop".into(),
+            state: Vec::new(),
+            role: None,
+        };
+        add_resource(out, &resource);
+        out.waits.iter_mut().filter(|wait| wait.waiter == waiter).for_each(|wait| wait.needs = Needs::Any);
+        let evidence = vec!["its loop has timers, and its wait ends with the next of them".to_owned()];
+        out.waits.push(Wait { resource: resource.key, needs: Needs::Any, evidence, ..model });
     }
 }
 

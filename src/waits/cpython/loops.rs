@@ -29,6 +29,8 @@ pub(super) struct Loop {
     pub(super) is_idle: bool,
     /// The descriptors by which other threads wake the loop, from which only the loop itself reads.
     pub(super) wake_up_descriptors: Vec<i32>,
+    /// It has timers: the next of them ends the thread's wait, whatever its descriptors do.
+    pub(super) has_timers: bool,
     /// Timers, callbacks that are ready, and callbacks of watched descriptors; `None` where they could not be read.
     pub(super) runs: Option<Vec<Addr>>,
     /// Tasks of trio that wait for descriptors.
@@ -85,13 +87,16 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
     };
     let watched: Option<Vec<Addr>> =
         map.map(|items| items.into_iter().map(|(_, key)| key).filter(|key| !is_own(key)).collect());
-    let runs = list(scheduled).zip(list(ready)).zip(watched);
+    let timers = list(scheduled);
+    let has_timers = timers.as_ref().is_some_and(|timers| !timers.is_empty());
+    let runs = timers.zip(list(ready)).zip(watched);
     Some(Loop {
         object,
         tid,
         root: None,
         is_idle,
         wake_up_descriptors,
+        has_timers,
         runs: runs.map(|((scheduled, ready), watched)| scheduled.into_iter().chain(ready).chain(watched).collect()),
         watching: Vec::new(),
         signal_handlers: objects.attribute(object, "_signal_handlers"),
@@ -119,6 +124,7 @@ pub(super) fn of_trio(inspector: &Inspector<'_>, runner: Addr, tid: i32) -> Opti
         root: part(runner, "main_task"),
         is_idle: innermost.is_some_and(|frame| method(frame) == ASKS_THE_KERNEL),
         wake_up_descriptors: sockets.filter_map(|socket| reach::descriptor_of(&objects, socket)).collect(),
+        has_timers: false,
         runs: runs.into_iter().collect(),
         watching: watching.flatten().collect(),
         signal_handlers: None,
