@@ -385,11 +385,6 @@ fn of_tasks(
                 out.wake_source_for(&party, by, &what);
             }
             let cancels = may_end(&by_all, task.object);
-            let beside = raised_beside(facts, &tasks, task, is_waiting);
-            if let Some((other, false)) = &beside {
-                let what = format!("an exception of task {other}, which goes on, would end it");
-                out.wake_source_for(&party, Waker::OnRequest, &what);
-            }
             let by_other = others.iter().find(|(_, reached)| may_end(reached, task.object));
             let what = if !is_read {
                 let class = objects.class_name(event_loop).unwrap_or_default();
@@ -400,7 +395,7 @@ fn of_tasks(
                 format!("{thread} can reach it or its loop, and may end it")
             } else if let Some((other, _)) = by_other {
                 format!("task {other} goes on and may end it, or a callback for its end may")
-            } else if let Some((other, true)) = &beside {
+            } else if let Some(other) = raised_beside(facts, &tasks, task, is_waiting) {
                 format!("task {other} goes on and may raise, of which whoever awaits both is told")
             } else if let Some(name) = ends_all(&by_all) {
                 format!("something that its event loop may still run uses {name}, which reaches every task")
@@ -437,14 +432,14 @@ fn behind(waiting: &BTreeSet<Party>, out: &Observations) -> BTreeSet<Party> {
     }
 }
 
-/// A task that goes on, and whose end the library reports to an object that has this task, too. The object is a group, which
-/// cancels the task, or a gathering of both, whose waiter raises. And whether its code raises by design: one that does comes first.
+/// A task that goes on and raises by design, and whose end the library reports to an object that has this task, too. The object
+/// is a group, which cancels the task, or a gathering of both, whose waiter raises.
 fn raised_beside(
     facts: &Facts<'_>,
     tasks: &[&Task],
     task: &Task,
     waits_for_others: impl Fn(&Task) -> bool,
-) -> Option<(String, bool)> {
+) -> Option<String> {
     let objects = facts.inspector.objects();
     let event_loop = objects.field(task.object, 0);
     let is_reportable = |other: &Task| {
@@ -459,9 +454,8 @@ fn raised_beside(
         reached.may_raise() || reached.anything.is_some()
     };
     let others = tasks.iter().filter(|other| other.object != task.object && !waits_for_others(other));
-    let others = others.filter(|other| objects.field(other.object, 0) == event_loop && is_reportable(other));
-    let found: Vec<(String, bool)> = others.map(|other| (other.name.clone(), may_raise(other))).collect();
-    found.iter().find(|(_, raises)| *raises).or(found.first()).cloned()
+    let mut others = others.filter(|other| objects.field(other.object, 0) == event_loop);
+    others.find(|other| is_reportable(other) && may_raise(other)).map(|other| other.name.clone())
 }
 
 /// Another thread than the loop's that goes on and can end a task, or call into its loop.
