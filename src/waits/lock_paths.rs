@@ -1,7 +1,7 @@
 //! Names for locks that have none: the path to them from a variable of the program, `bank.accounts[1].guard` of main.
 //!
 //! In: resources, the threads that wait for them or have them, and the paths of debug information
-//! ([`LockPath`](crate::symbols::LockPath)). Out: better names. A name that leads to two locks is none: the parameters of a
+//! ([`LockPath`]). Out: better names. A name that leads to two locks is none: the parameters of a
 //! function that runs in two threads have one name for two locks. Then the member and its class name the lock,
 //! `Account::guard`.
 
