@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, compile, core, lockscope, testdata};
+use crate::harness::{Look, Target, attach, compile, core, testdata};
 use crate::python_locks;
 
 /// The advice of the first finding.
@@ -42,7 +42,8 @@ fn cpp_is_told_of_cpp() {
 
 #[test]
 fn rust_is_told_of_rust() {
-    let output = lockscope().arg("demo").output().expect("it runs");
+    // The one that Cargo has built: by its debug information it is a program of Rust, and the package's has none.
+    let output = Command::new(env!("CARGO_BIN_EXE_lockscope")).arg("demo").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     // Reports are on standard output, titles on standard error: the last report is that of native code.
     let last = text.rsplit("deadlock: ").next().unwrap_or_default();
