@@ -7,7 +7,8 @@
 //! call, by its stack. Activity of other threads in the meantime confirms or denies nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Duration;
 
 use super::spins::{Part, steady_part};
 use crate::image::{Addr, ThreadImage};
@@ -95,7 +96,7 @@ impl Look {
 pub(super) struct Confirmation {
     /// The suspicions of the last sample. Each has the time since when every sample has shown it, with the very same
     /// waits.
-    known: BTreeMap<Suspicion, Option<Instant>>,
+    known: BTreeMap<Suspicion, Option<Duration>>,
     last: Look,
     seen: Confirmed,
     /// A time-out is among what the last sample suspects and has not confirmed.
@@ -103,13 +104,14 @@ pub(super) struct Confirmation {
 }
 
 impl Confirmation {
-    /// Take in another sample. `clock`: when it was taken, where that counts.
+    /// Take in another sample. `clock`: when it began and ended, since a moment that all samples share; `None` where the
+    /// image says none.
     pub(super) fn look(
         &mut self,
         now: Vec<Suspicion>,
         input: &JudgeInput<'_>,
         instant: &OfOneInstant<'_>,
-        clock: Option<Instant>,
+        clock: Option<Range<Duration>>,
     ) {
         let before = std::mem::take(&mut self.known);
         self.seen = Confirmed::default();
@@ -150,14 +152,14 @@ impl Confirmation {
             })
             .collect();
         for (suspicion, standing) in now.into_iter().zip(standings) {
-            let mut since = clock;
+            let mut since = clock.as_ref().map(|clock| clock.start);
             if let Some(earlier) = before.get(&suspicion) {
                 if standing.stood == Some(false) {
                     self.seen.refuted.insert(suspicion.clone());
                 } else {
                     since = *earlier;
                     let is_proven = instant.whole || standing.stood == Some(true);
-                    let lasted = clock.zip(since).map(|(now, since)| now.duration_since(since));
+                    let lasted = clock.as_ref().zip(since).map(|(now, since)| now.end.saturating_sub(since));
                     let is_long = !standing.is_timed || lasted.is_none_or(|lasted| lasted >= BETWEEN_TIMED);
                     self.waits_for_time |= !is_long;
                     if is_proven && is_long {

@@ -14,6 +14,7 @@ use super::spins::Spins;
 use super::subject::Subject;
 use super::{Error, Keep, Outcome, code, lacking, rest, torn};
 use crate::gpu::{GpuCore, GpuCores};
+use crate::image::taken::Taken;
 use crate::image::{Image, SourceLines};
 use crate::limits::analysis::{MOST_FOLLOWINGS, MOST_RETAKEN};
 use crate::report::{Capture, Report};
@@ -164,7 +165,12 @@ impl<'s> Session<'s> {
         if may_follow && suspected.suspicions.is_empty() && self.subject.follow_asleep() {
             return Next::StartOver;
         }
-        let clock = self.subject.is_live().then_some(self.at);
+        let clock = if self.subject.is_live() {
+            let at = self.at.duration_since(self.started);
+            Some(at..at)
+        } else {
+            image.taken.as_ref().and_then(Taken::span)
+        };
         let subject = &*self.subject;
         let instant = OfOneInstant { whole: of_one_instant, is_late: &|pid, word| subject.is_late(pid, word) };
         self.confirmation.look(suspected.suspicions.clone(), &sample.judged_by(image), &instant, clock);
