@@ -107,6 +107,8 @@ limits! {
         KEPT_BY_TASKS: usize = 1 << 12, Beyond "generators behind managers of contextlib lie a few steps away; others count as garbage";
         /// Classes that a class inherits from.
         MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
+        /// Classes, each the class of the one before, that are followed to `type`.
+        MOST_METACLASSES: usize = 8, Beyond "a metaclass is of type, or of one that is";
         /// Weak references to one object whose callbacks are checked.
         MOST_WEAK: usize = 64, Beyond "an object has one or two, and a callback at most";
         /// Bytes of an instance of a type of C that are searched for references.

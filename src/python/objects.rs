@@ -8,7 +8,9 @@ use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
 use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits;
-use crate::limits::python::{LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_WEAK};
+use crate::limits::python::{
+    LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_METACLASSES, MOST_WEAK,
+};
 
 // Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
 /// `PyTypeObject`: tp_name, tp_basicsize, tp_itemsize, tp_flags, tp_dictoffset.
@@ -391,8 +393,17 @@ impl<'a> Objects<'a> {
     /// The objects that words of memory point to.
     pub(crate) fn objects_in(&self, first: Addr, count: u64) -> Vec<Addr> {
         let words = self.words(first, count).unwrap_or_default();
-        let is_object = |word: &Addr| self.class(*word).is_some_and(|class| self.is_class(class));
+        let is_object =
+            |word: &Addr| self.class(*word).is_some_and(|class| self.is_class(class) && self.ends_in_type(class));
         words.into_iter().filter(|word| is_object(word) && self.is_alive(*word)).collect()
+    }
+
+    /// Whether the classes of a class, one the class of the other, end in one that is its own: `type`. The words of a frame, too, look
+    /// like an object at first: code and the frame before it, where an object has its counter and its class.
+    fn ends_in_type(&self, class: Addr) -> bool {
+        let classes = std::iter::successors(Some(class), |class| self.class(*class));
+        let mut pairs = classes.clone().zip(classes.skip(1)).take(MOST_METACLASSES);
+        pairs.any(|(class, own)| class == own)
     }
 
     /// Whether an object is referenced: freed memory begins with a pointer to the next free block, or with zero.

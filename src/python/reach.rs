@@ -380,10 +380,10 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     fn frame(&mut self, frame: &PythonFrame) {
-        self.open_frame(frame.address, frame.code, frame.origin.waits_for_caller(), false);
+        self.open_frame(frame.address, frame.code, frame.origin.waits_for_caller());
     }
 
-    fn open_frame(&mut self, address: Addr, code: Addr, of_library: bool, is_suspended: bool) {
+    fn open_frame(&mut self, address: Addr, code: Addr, of_library: bool) {
         if self.library_only() && !of_library || self.is_wrapper(code) {
             return;
         }
@@ -392,9 +392,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             return;
         };
         self.todo.extend(open.variables().into_iter().map(|(_, value)| value));
-        // Above what a suspended frame has on its stack lies what it had there before.
-        let own = if is_suspended { open.suspended_stack() } else { Vec::new() };
-        self.todo.extend(if own.is_empty() { open.stack() } else { own });
+        self.todo.extend(open.living_stack().unwrap_or_else(|| open.stack()));
         let is_running = self.extent == Extent::Thread;
         self.code(code, open.globals(), None, is_running);
     }
@@ -647,7 +645,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 let frames = self.inspector.frames();
                 if let Some((frame, code)) = frames.of_generator(object) {
                     let of_library = frames.code_origin(code).is_none_or(|of| of.waits_for_caller());
-                    self.open_frame(frame, code, of_library, true);
+                    self.open_frame(frame, code, of_library);
                     if self.library_only() && !of_library {
                         // A caller that ends it first ends the coroutine that it awaits.
                         let awaited = frames.at(frame, code).map(|open| open.suspended_stack()).unwrap_or_default();

@@ -442,8 +442,15 @@ impl<'a> Frame<'_, 'a> {
         self.slots(self.stack, self.shape.stack_size)
     }
 
-    /// The value stack of a frame that does not run, such as a suspended generator's: the top is the last.
+    /// The value stack of a frame that does not run, such as a suspended generator's: the top is the last. The
+    /// interpreter says how much of it lives; above lies what was there before.
     pub(crate) fn suspended_stack(&self) -> Vec<Addr> {
+        self.living_stack().unwrap_or_default()
+    }
+
+    /// The same of any frame: while one runs itself, the interpreter has taken that note away. From 3.14 on it makes it for each call
+    /// of a function of C, too.
+    pub(crate) fn living_stack(&self) -> Option<Vec<Addr>> {
         let memory = self.frames.memory;
         let at = |offset: u64| self.address + offset;
         let depth = match self.frames.layout.values.stack_top {
@@ -455,9 +462,7 @@ impl<'a> Frame<'_, 'a> {
                 memory.u32(at(offset)).ok().and_then(|top| u64::from(top).checked_sub(self.variables))
             }
         };
-        depth
-            .filter(|depth| *depth <= self.shape.stack_size)
-            .map_or_else(Vec::new, |depth| self.slots(self.stack, depth))
+        depth.filter(|depth| *depth <= self.shape.stack_size).map(|depth| self.slots(self.stack, depth))
     }
 
     /// Objects whose `with` block it has entered and not left, the outermost first.

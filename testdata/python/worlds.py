@@ -1,6 +1,6 @@
 """A random world: the main thread waits for an event, and another thread sets it later, or never will.
 
-python3 worlds.py SEED prints `READY TRUTH WAY` and waits. TRUTH is `on` where something in the process still sets the
+python3 worlds.py SEED prints `TRUTH on|never WAY` and READY, and waits. The truth is `on` where something in the process still sets the
 event within DELAY seconds (environment, 80 by default), and `never` where nothing can. WAY is for people.
 """
 import atexit, builtins, collections, contextvars, functools, gc, io, os, random, signal, sys, threading, time, types, weakref
@@ -832,7 +832,8 @@ def main():
         thread.start()
     time.sleep(0.1)
     out = sys.stdout
-    print("READY", "on" if goes_on else "never", "+".join(way), flush=True)
+    print("TRUTH", "on" if goes_on else "never", "+".join(way))
+    print(f"READY pids={os.getpid()}", flush=True)
     sys.stdout = STDOUT[0] if STDOUT else open(os.devnull, "w")
     sys.stderr = open(os.devnull, "w")
     try:

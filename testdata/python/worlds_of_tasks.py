@@ -1,6 +1,6 @@
 """A random world of asyncio: the main task waits for what is given to it later, or never will be.
 
-python3 worlds_of_tasks.py SEED prints `READY TRUTH WAY` and waits, as worlds.py does, whose holders and doors it takes.
+python3 worlds_of_tasks.py SEED prints `TRUTH on|never WAY` and READY, and waits, as worlds.py does, whose holders and doors it takes.
 """
 import asyncio, os, signal, subprocess, sys, threading, time
 
@@ -332,7 +332,8 @@ async def world():
         way.append(how.__name__)
     del thing
     await asyncio.sleep(0.1)
-    print("READY", "on" if goes_on else "never", "+".join(way), flush=True)
+    print("TRUTH", "on" if goes_on else "never", "+".join(way))
+    print(f"READY pids={os.getpid()}", flush=True)
     out, sys.stdout = sys.stdout, worlds.STDOUT[0] if worlds.STDOUT else open(os.devnull, "w")
     sys.stderr = open(os.devnull, "w")
     try:

@@ -77,3 +77,4 @@ mod wanted_hangs;
 mod watch_hostile;
 mod watched_files;
 mod without_privilege;
+mod worlds;

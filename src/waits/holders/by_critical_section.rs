@@ -17,7 +17,8 @@ use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
 use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Hold, Party, ResourceKey, Scope, Strength};
+use crate::waits::kinds::Giver;
+use crate::waits::model::{Hold, Party, ResourceKey, Scope, Strength, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -86,9 +87,13 @@ pub(crate) fn holders(
 ) -> bool {
     let key = &wait.blocked_on.resource.key;
     let mut holders: Vec<Hold> = Vec::new();
+    let anyone_gives = key.kind.giver == Giver::AnyThread;
     for (position, process) in blocked.processes().iter().enumerate() {
         let own = (position == wait.process).then_some(lock);
         for lock in own.into_iter().chain(own.is_none().then(|| mapped(process, &key.scope)).into_iter().flatten()) {
+            if anyone_gives && let Some(memo) = blocked.code.get(position) {
+                out.wake_sources.extend(givers(memo, process, lock, key, calls));
+            }
             for section in sections(blocked, process, lock, calls) {
                 // Two calls in one function may be two ways to wait; the thread took only one (CPython's parking lot).
                 if calls.is_ambiguous && blocked.waits_for(key, position, section.thread) {
@@ -115,6 +120,28 @@ pub(crate) fn holders(
     let is_found = !holders.is_empty();
     out.holds.extend(holders);
     is_found
+}
+
+/// Threads in code that may give `lock` back without having taken it: who takes a semaphore need not be who posts it. What they have
+/// taken already is not asked, as a holder that gives it back has to go on for that, too.
+fn givers(
+    memo: &Memo,
+    process: &Process<'_>,
+    lock: Addr,
+    key: &ResourceKey,
+    calls: &'static LockCalls,
+) -> Vec<WakeSource> {
+    let give = |thread: &ThreadView<'_>| {
+        let steps = LockSteps::new(&memo.steps, process, calls, thread.pthread);
+        let frames = frames(thread).iter().take(CODE_FRAMES).filter(|frame| frame.trust != Trust::Scan);
+        frames.filter_map(|frame| steps.gives_ahead(frame, lock)).next()
+    };
+    let source = |thread: &ThreadView<'_>| {
+        let what = format!("{} may call {} ahead of where it stands", thread.describe(), give(thread)?);
+        let by = Waker::Party(Party::Thread(process.context.process, thread.image.tid));
+        Some(WakeSource { resource: key.clone(), waiter: None, by, what })
+    };
+    process.threads.iter().filter_map(source).collect()
 }
 
 fn frames<'t>(thread: &'t ThreadView<'_>) -> &'t [NativeFrame] {

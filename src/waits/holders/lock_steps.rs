@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use crate::code::{Arguments, CallSite, Code, Goal};
 use crate::image::Addr;
-use crate::limits::code::{CALLED_FUNCTIONS, LARGEST_FUNCTION};
+use crate::limits::code::{CALLED_DEPTH, CALLED_FUNCTIONS, LARGEST_FUNCTION};
 use crate::symbols::{base_symbol, is_named};
+use crate::unwind::NativeFrame;
 use crate::waits::blocked_on::LockCalls;
 use crate::waits::thread::Process;
 
@@ -115,6 +116,22 @@ impl<'r> LockSteps<'r> {
         let found = sites.iter().any(|site| Step::of(site, self.calls).is_some()) || sites.iter().any(further);
         self.memo.matters.borrow_mut().insert(key, found);
         found
+    }
+
+    /// The call by which the function of `frame` may give `lock` back from its pc on, with no call in between that takes it.
+    pub(super) fn gives_ahead(&self, frame: &NativeFrame, lock: Addr) -> Option<String> {
+        let start = self.process.context.symbols.function_start(frame.lookup)?;
+        if !self.matters(start, CALLED_DEPTH) {
+            return None;
+        }
+        let sites = self.code.read_around(frame, self.thread_pointer).calls;
+        let mut changes = self.changes(start, sites, &mut Guarded::new(), CALLED_DEPTH);
+        changes.retain(|change| change.lock.is_none_or(|known| known == lock));
+        let takes: Vec<Addr> = changes.iter().filter(|change| change.takes).map(|change| change.site.at).collect();
+        let is_ahead = |change: &&Change| self.path(frame.pc, Goal::Place(change.site.at), &takes) != Some(false);
+        let give = changes.iter().filter(|change| !change.takes).find(is_ahead)?;
+        let name = give.site.function.as_deref().unwrap_or("a function");
+        Some(format!("{name} at {}", give.site.at))
     }
 
     fn matters_to(&self, site: &CallSite, depth: usize) -> bool {

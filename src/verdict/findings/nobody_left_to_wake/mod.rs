@@ -47,7 +47,10 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     };
     let first: Vec<bool> = drafts.iter().map(|draft| !is_reportable(draft)).collect();
     let kept = drafts.into_iter().zip(first).filter(|(_, is_first)| *is_first);
-    kept.map(|(draft, _)| told(context, draft)).collect()
+    let mut drafts: Vec<Draft> = kept.map(|(draft, _)| told(context, draft)).collect();
+    // The root first: a wake-up and the lock that keeps it from coming.
+    drafts.sort_by_key(|draft| draft.resources.len() < 2);
+    drafts
 }
 
 /// Say whose wake-up does not come, what is missing, and what to change.
