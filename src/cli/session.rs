@@ -273,8 +273,9 @@ impl Run<'_> {
                     self.last_look_from_outside();
                     None
                 }
-                (false, true) => None,
-                (false, false) => {
+                // It goes on until its time is over.
+                (false, true) if !self.watch.is_out_of_time() => None,
+                (false, _) => {
                     let wanted = self.provoked_hang().or_else(|| self.watch.wanted());
                     wanted.and_then(|wanted| self.follow(wanted))
                 }

@@ -132,8 +132,8 @@ impl Unseen {
         if self.cut_off > 0 {
             gaps.push(Gap::new(
                 format!("modules of {}", count(self.cut_off, "process")),
-                "killed before it could say which it had: only those that took locks of pthread are known, and not whether \
-                 others have locks of their own",
+                "ended past the C library, as by a signal, before it could say which it had: only those that took locks of \
+                 pthread are known, and not whether others have locks of their own",
             ));
         }
         gaps

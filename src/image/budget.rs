@@ -4,7 +4,8 @@
 //! In: the sizes of data to unpack, copy or list. Out: whether the data still fits, and a [`Gap`] for each refusal.
 //! There is one budget for a whole sample with all its processes and files, kept by the thread that takes the sample.
 //! The code that copies a live target's memory bounds it itself. Time bounds source lines, without which every verdict
-//! is the same; the threads of a suspicion get theirs from a part of their own.
+//! is the same; the threads of a suspicion get theirs from a part of their own. Steps bound what goes over a foreign
+//! table from its beginning for each question: the number of frames times the length of a table has no bound of its own.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -20,6 +21,8 @@ const OF_A_LOOK: u64 = 512 << 20;
 /// for threads of a suspicion. Waiting and other processes of a busy machine do not count.
 const TIME: Duration = Duration::from_secs(10);
 const TIME_OF_MEMBERS: Duration = Duration::from_secs(5);
+/// Steps over foreign tables, of a nanosecond or so each: about as long as [`TIME`].
+const STEPS: u64 = 10_000_000_000;
 /// So many refusals are named.
 const MOST_GAPS: usize = 16;
 
@@ -31,11 +34,13 @@ struct Budget {
     until: Option<Duration>,
     /// They have ended once.
     is_late: bool,
+    /// Steps that are left.
+    steps: u64,
 }
 
 impl Budget {
     const fn whole(until: Option<Duration>) -> Budget {
-        Budget { left: OF_A_LOOK, refused: Vec::new(), until, is_late: false }
+        Budget { left: OF_A_LOOK, refused: Vec::new(), until, is_late: false, steps: STEPS }
     }
 }
 
@@ -77,6 +82,20 @@ pub(crate) fn members_come_next() -> bool {
         }
         budget.is_late
     })
+}
+
+/// Whether the look may go over one more foreign table; a gap names the purpose where it may not.
+pub(crate) fn may_go_over(what: impl FnOnce() -> String) -> bool {
+    let may = BUDGET.with_borrow(|budget| budget.steps > 0);
+    if !may {
+        note(Gap::new(what(), "the look went over the tables of the target's files and code for as long as it may"));
+    }
+    may
+}
+
+/// A table was gone over in so many steps.
+pub(crate) fn went_over(steps: u64) {
+    BUDGET.with_borrow_mut(|budget| budget.steps = budget.steps.saturating_sub(steps));
 }
 
 /// Bytes that are left.
@@ -145,6 +164,18 @@ pub(crate) fn make_room<T>(list: &mut Vec<T>, what: impl FnOnce() -> String) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_end_with_a_gap() {
+        begin();
+        went_over(STEPS - 1);
+        assert!(may_go_over(|| unreachable!()) && gaps().is_empty());
+        went_over(2);
+        assert!(!may_go_over(|| "lines".into()));
+        assert_eq!(gaps().len(), 1);
+        begin();
+        assert!(may_go_over(|| unreachable!()));
+    }
 
     #[test]
     fn after_its_time_members_come_next() {

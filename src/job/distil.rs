@@ -11,7 +11,9 @@ use super::inside::Inside;
 use super::lines::{doing, is_helper, place, program};
 use super::long_message::shortened;
 use super::witness::Witness;
-use crate::limits::job::{MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS};
+use crate::limits::job::{
+    MOST_COMPARED, MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS,
+};
 use crate::report::{
     Certainty, ClusterMember, Connection, Finding, Frame, FrameKind, Gap, Gone, Process, Report, Severity, Thread,
     Verdict, Wait, base_name,
@@ -21,13 +23,19 @@ use crate::waits::kinds;
 
 /// The sample that is kept of `report`; `saw` names the samples of the first round that were there when it began.
 pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
-    let mut members = Vec::new();
     let inside = Inside::of(report);
-    for process in &report.processes {
+    let is_member = |process: &&Process| {
         let is_rank = process.identity.as_ref().is_some_and(|identity| identity.rank.is_some());
-        if is_rank && !is_helper(process) || process.cluster.is_some() {
-            members.push(member(report, &inside, process));
-        }
+        is_rank && !is_helper(process) || process.cluster.is_some()
+    };
+    // Each is compared with all that the report has.
+    let facts = report.processes.len() + report.waits.len() + report.holds.len();
+    let most = MOST_COMPARED / facts.max(1);
+    let (found, mut gaps) = (report.processes.iter().filter(is_member), kept_gaps(report));
+    let members: Vec<Member> = found.clone().take(most).map(|process| member(report, &inside, process)).collect();
+    if found.clone().nth(most).is_some() {
+        let why = format!("lockscope takes in no more than {most} of a report as large as this");
+        gaps.push(Gap::new("further ranks of the machine", why));
     }
     let look = Look {
         id: String::new(),
@@ -41,7 +49,7 @@ pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
         members,
         left_out: Vec::new(),
         classes: None,
-        gaps: kept_gaps(report),
+        gaps,
     };
     look.named()
 }
@@ -74,10 +82,10 @@ fn member<'r>(report: &'r Report, inside: &Inside<'r>, process: &'r Process) -> 
     let mut identity = process.identity.clone().unwrap_or_default();
     identity.addresses.clear();
     let main = helpers::main(process);
-    let chain = main.map(|main| held_up_by(report, process, main.tid)).unwrap_or_default();
+    let chain = main.map(|main| held_up_by(inside, process, main.tid)).unwrap_or_default();
     let waits = report.waits.iter().filter(|wait| wait.process == process.id);
     let mut waits: Vec<RankWait> =
-        waits.filter_map(|wait| rank_wait(report, process, wait, &chain)).take(MOST_WAITS).collect();
+        waits.filter_map(|wait| rank_wait(inside, process, wait, &chain)).take(MOST_WAITS).collect();
     say_once(&mut waits);
     let held_up_by = helpers::waited_for(report, process, &chain, &waits);
     let (mut verdict, mut finding) = judged(report, process, main);
@@ -116,7 +124,7 @@ fn member<'r>(report: &'r Report, inside: &Inside<'r>, process: &'r Process) -> 
             .waits
             .iter()
             .filter(|wait| wait.process == process.id)
-            .any(|wait| report.resources.iter().any(|one| one.id == wait.resource && one.properties().is_gpu())),
+            .any(|wait| inside.resources.get(wait.resource.as_str()).is_some_and(|one| one.properties().is_gpu())),
         witnessed: None,
     }
 }
@@ -213,14 +221,14 @@ fn judged(report: &Report, process: &Process, main: Option<&Thread>) -> (Verdict
 }
 
 /// The threads of the process that the thread `main` waits for, itself first.
-fn held_up_by(report: &Report, process: &Process, main: i32) -> BTreeSet<i32> {
+fn held_up_by<'r>(inside: &Inside<'r>, process: &'r Process, main: i32) -> BTreeSet<i32> {
     let mut found = BTreeSet::from([main]);
-    let mut open = vec![main];
+    let (mut open, mut seen) = (vec![main], BTreeSet::new());
     while let Some(tid) = open.pop() {
-        for wait in report.waits.iter().filter(|wait| wait.process == process.id && wait.tid == Some(tid)) {
-            let holds = report.holds.iter().filter(|hold| {
-                hold.resource == wait.resource && hold.process == process.id && hold.certainty > Certainty::Candidate
-            });
+        let waits = inside.waits_of(process, tid).iter().map(|wait| wait.resource.as_str());
+        for resource in waits.filter(|resource| seen.insert(*resource)).collect::<Vec<_>>() {
+            let holds = inside.holds.get(resource).into_iter().flatten();
+            let holds = holds.filter(|hold| hold.process == process.id && hold.certainty > Certainty::Candidate);
             open.extend(holds.filter_map(|hold| hold.tid).filter(|holder| found.insert(*holder)));
         }
     }
@@ -235,9 +243,9 @@ fn say_once(waits: &mut Vec<RankWait>) {
     waits.retain(|wait| wait.holds_up_main || wait.collective.as_ref().is_none_or(|own| !of_main.contains(own)));
 }
 
-fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i32>) -> Option<RankWait> {
+fn rank_wait<'r>(inside: &Inside<'r>, process: &'r Process, wait: &'r Wait, chain: &BTreeSet<i32>) -> Option<RankWait> {
     let tid = wait.tid?;
-    let resource = report.resources.iter().find(|one| one.id == wait.resource)?;
+    let resource = inside.resources.get(wait.resource.as_str())?;
     // Nothing else has a back end and an operation in its state.
     let mut collective: Option<Collective> =
         serde_json::from_value(serde_json::Value::Object(resource.state.clone())).ok();
@@ -245,7 +253,7 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
         collective.peers.truncate(MOST_PEERS);
     }
     // One of several things would be enough for an event loop: that is no wait for a peer.
-    let alone = || report.waits.iter().filter(|one| one.process == wait.process && one.tid == wait.tid).count() == 1;
+    let alone = || inside.waits_of(process, tid).len() == 1;
     // The process at the other end stands behind the addresses, in brackets.
     let addresses = resource.parts.at.as_deref().filter(|_| resource.parts.noun == "TCP");
     let addresses = addresses.map(|at| at.split_once(" (").map_or(at, |(addresses, _)| addresses));
@@ -280,10 +288,8 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
 /// Threads beside the main thread and those that it waits for that run code of the program's, in Python or of its executable, and may do
 /// something for other ranks.
 fn others<'r>(report: &Report, process: &'r Process, chain: &BTreeSet<i32>) -> Vec<&'r Thread> {
-    let waits_in_cycle = |tid: i32| {
-        let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
-        edges.into_iter().any(|edge| edge.process == process.id && edge.waiter == Some(tid))
-    };
+    let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges).filter(|edge| edge.process == process.id);
+    let in_cycle: BTreeSet<i32> = edges.filter_map(|edge| edge.waiter).collect();
     let own = program(process);
     let is_own = |frame: &Frame| {
         let module = frame.module.as_deref().map(base_name);
@@ -293,7 +299,7 @@ fn others<'r>(report: &Report, process: &'r Process, chain: &BTreeSet<i32>) -> V
         !chain.contains(&thread.tid)
             && thread.role.is_none()
             && thread.frames.iter().any(is_own)
-            && !waits_in_cycle(thread.tid)
+            && !in_cycle.contains(&thread.tid)
     };
     process.threads.iter().filter(is_programs).collect()
 }

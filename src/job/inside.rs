@@ -23,8 +23,10 @@ pub(super) struct Inside<'r> {
     report: &'r Report,
     processes: BTreeMap<&'r str, &'r Process>,
     waits: BTreeMap<Party<'r>, Vec<&'r Wait>>,
-    holds: BTreeMap<&'r str, Vec<&'r Hold>>,
-    resources: BTreeMap<&'r str, &'r Resource>,
+    /// By resource.
+    pub(super) holds: BTreeMap<&'r str, Vec<&'r Hold>>,
+    /// By id.
+    pub(super) resources: BTreeMap<&'r str, &'r Resource>,
 }
 
 /// A party that is waited for, and how that is known.
@@ -68,6 +70,11 @@ impl<'r> Inside<'r> {
             holds,
             resources: report.resources.iter().map(|one| (one.id.as_str(), one)).collect(),
         }
+    }
+
+    /// The waits of a thread.
+    pub(super) fn waits_of(&self, process: &'r Process, tid: i32) -> &[&'r Wait] {
+        self.waits.get(&(process.id.as_str(), tid)).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The things of other ranks' processes, or its own, that a rank's main thread needs.

@@ -272,6 +272,8 @@ limits! {
         LARGEST_RANK: u32 = 1 << 24, Shape "no job has as many: the variable is not a launcher's";
         /// Processes that work for a rank, as a DataLoader's workers do, and that are kept of those it waits for.
         MOST_HELPERS: usize = 8, Beyond "any one of them holds up the rank: further ones are not named";
+        /// Ranks of one report, times its processes, waits and holds, with which each is compared: 8,000 ranks of one machine.
+        MOST_COMPARED: usize = 1 << 26, Told "a gap says that further ranks of the machine were not taken in";
         /// Waits for other processes that are kept of a rank.
         MOST_WAITS: usize = 16, Told "a thread beyond these is counted among the other threads, which keep a cycle from being proven";
         /// Ranks that one wait names: those of an operation are a few, and any one that is left makes the verdict.

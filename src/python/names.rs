@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use super::layout::Layout;
 use super::lines;
-use crate::image::{Addr, Memory, MemoryExt, saturated};
+use crate::image::{Addr, Memory, MemoryExt, budget, saturated};
 use crate::limits::python::{LARGEST_LINE_TABLE, LONGEST_TEXT};
 use crate::origin::{Origin, PythonFolders};
+
+/// What is left out where the look may not go over more tables.
+const LINES: &str = "lines of further Python frames";
 
 /// The fields of a code object that frames need.
 #[derive(Debug)]
@@ -23,24 +26,18 @@ pub(crate) struct Code {
     table: Vec<u8>,
 }
 
-impl Code {
-    /// The line of the instruction at byte `offset`.
-    pub(crate) fn line(&self, layout: &Layout, offset: i64) -> Option<u32> {
-        lines::line(layout.line_table, &self.table, self.first_line, offset)
-    }
-}
-
-/// Code objects by address.
+/// Code objects by address, and lines of their instructions: frames of a recursion are at one instruction.
 pub(crate) struct Codes<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
     folders: &'a PythonFolders,
     known: HashMap<Addr, Option<Rc<Code>>>,
+    lines: HashMap<(Addr, i64), Option<u32>>,
 }
 
 impl<'a> Codes<'a> {
     pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout, folders: &'a PythonFolders) -> Self {
-        Codes { memory, layout, folders, known: HashMap::new() }
+        Codes { memory, layout, folders, known: HashMap::new(), lines: HashMap::new() }
     }
 
     /// The code object at `address`, if there is one.
@@ -51,6 +48,17 @@ impl<'a> Codes<'a> {
         let code = self.read(address).map(Rc::new);
         self.known.insert(address, code.clone());
         code
+    }
+
+    /// The line of the instruction at byte `offset` of a code object.
+    pub(crate) fn line(&mut self, address: Addr, offset: i64) -> Option<u32> {
+        let code = self.get(address)?;
+        let find = || {
+            let may = budget::may_go_over(|| LINES.into());
+            budget::went_over(code.table.len() as u64);
+            may.then(|| lines::line(self.layout.line_table, &code.table, code.first_line, offset)).flatten()
+        };
+        *self.lines.entry((address, offset)).or_insert_with(find)
     }
 
     fn read(&self, address: Addr) -> Option<Code> {
@@ -71,6 +79,10 @@ impl<'a> Codes<'a> {
 /// The contents of a bytes object: its size behind the head, then a hash, then the data.
 pub(crate) fn bytes(memory: &dyn Memory, layout: &Layout, address: Addr) -> Option<Vec<u8>> {
     let size = memory.u64(address + layout.head).ok().filter(|s| *s <= LARGEST_LINE_TABLE)?;
+    if !budget::may_go_over(|| LINES.into()) {
+        return None;
+    }
+    budget::went_over(size);
     memory.bytes(address + layout.head + 16, saturated(size)).ok()
 }
 

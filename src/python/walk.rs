@@ -226,7 +226,7 @@ fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Cod
     let code = codes.get(raw.code);
     let offset = instruction_offset(memory, layout, raw.address, raw.code, raw.instruction);
     let (function, file, line) = match &code {
-        Some(code) => (code.function.clone(), code.file.clone(), code.line(layout, offset)),
+        Some(code) => (code.function.clone(), code.file.clone(), codes.line(raw.code, offset)),
         None => ("<unreadable code object>".into(), "".into(), None),
     };
     let origin = code.as_ref().map(|code| code.origin.clone()).unwrap_or_default();

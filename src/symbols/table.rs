@@ -147,8 +147,23 @@ pub(crate) fn find_dynamic(bytes: &[u8], name: &str) -> Option<(u64, u64)> {
         let rest = place.and_then(|place| bytes.get(place..)).and_then(|rest| rest.strip_prefix(name.as_bytes()));
         !symbol.is_undefined() && rest.is_some_and(|rest| rest.first() == Some(&0))
     };
-    let symbol = file.dynamic_symbols().take(MOST_SYMBOLS).find(is_it)?;
+    let symbol = counted(file.dynamic_symbols().take(MOST_SYMBOLS), is_it)?;
     Some((symbol.address(), symbol.size()))
+}
+
+/// The first that is meant, of a table which the look may go over.
+fn counted<Item>(mut all: impl Iterator<Item = Item>, mut is_it: impl FnMut(&Item) -> bool) -> Option<Item> {
+    const STEPS: u64 = 10;
+    if !budget::may_go_over(|| "names of further symbols in the tables of files".into()) {
+        return None;
+    }
+    let mut steps = 0;
+    let found = all.find(|item| {
+        steps += STEPS;
+        is_it(item)
+    });
+    budget::went_over(steps);
+    found
 }
 
 /// Where in a file the names of a symbol table begin.
@@ -176,7 +191,8 @@ fn name_at(bytes: &[u8], place: u64) -> &[u8] {
 /// The function whose address the dynamic linker writes to `address`.
 pub(crate) fn slot(bytes: &[u8], address: u64) -> Option<String> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
-    let (_, relocation) = file.dynamic_relocations()?.take(MOST_SYMBOLS).find(|(offset, _)| *offset == address)?;
+    let all = file.dynamic_relocations()?.take(MOST_SYMBOLS);
+    let (_, relocation) = counted(all, |(offset, _)| *offset == address)?;
     let RelocationTarget::Symbol(index) = relocation.target() else { return None };
     let name = file.dynamic_symbol_table()?.symbol_by_index(index).ok()?.name().ok()?.to_owned();
     Some(name).filter(|name| !name.is_empty())

@@ -10,9 +10,13 @@ use gimli::{
     Location, Pointer, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
 
-use crate::image::{Addr, Memory, MemoryExt, Register, RegisterSet};
+use crate::image::{Addr, Memory, MemoryExt, Register, RegisterSet, budget};
 use crate::limits::unwind::MOST_EVALUATIONS;
 use crate::modules::{Module, Modules, frame_index};
+
+/// Steps of the look's budget for a byte of unwind information, and for an operation of an expression.
+const STEPS_OF_A_RULE: u64 = 5;
+const STEPS_OF_AN_OPERATION: u64 = 20;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -194,9 +198,12 @@ fn row_of<'a, S>(
 where
     S: UnwindSection<Slice<'a>>,
 {
-    if !fde.contains(address) {
+    if !fde.contains(address) || !budget::may_go_over(|| "frames of code that the look has not met before".into()) {
         return None;
     }
+    budget::went_over(
+        (fde.entry_len() as u64).saturating_add(fde.cie().entry_len() as u64).saturating_mul(STEPS_OF_A_RULE),
+    );
     let row = fde.unwind_info_for_address(section, bases, context, address).ok()?;
     Some(Row {
         cfa: row.cfa().clone(),
@@ -296,7 +303,13 @@ fn evaluate(
     if let Some(cfa) = cfa {
         evaluation.set_initial_value(cfa);
     }
-    evaluation.set_max_iterations(10_000);
+    // One that jumps back goes on for as long as it likes; none of a compiler does.
+    let longest = expression.0.len();
+    evaluation.set_max_iterations(u32::try_from(longest).unwrap_or(u32::MAX));
+    if !budget::may_go_over(|| "frames whose unwind information is an expression".into()) {
+        return Err(NoStep::Unknown);
+    }
+    budget::went_over((longest as u64).saturating_mul(STEPS_OF_AN_OPERATION));
     let failed = |_| NoStep::Unknown;
     let mut result = evaluation.evaluate().map_err(failed)?;
     for _ in 0..MOST_EVALUATIONS {

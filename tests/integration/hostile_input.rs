@@ -427,6 +427,64 @@ fn threads_deep_in_recursion_share_the_room() {
     assert!(text.contains("deadlock: "), "{text}");
 }
 
+/// The processor time that a look takes at most, in seconds; the kernel ends one that takes more. These looks take a tenth of it, and
+/// took minutes while each frame went over a table or an expression of the target's by itself.
+fn within_a_minute(pid: i32) -> (Output, String) {
+    let mut run = Command::new("prlimit");
+    let output = run.arg("--cpu=60").arg(own_program()).args(["attach", &pid.to_string()]).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, text)
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn unwind_information_that_goes_in_circles() {
+    let program = compile("hostile/expressions.c", "expressions", &[]);
+    let target = Target::start(Command::new(program).args(["20", "30000"])).settle(20);
+    let (output, text) = within_a_minute(target.pid());
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{:?} {text}", output.status);
+    assert!(text.contains("captured 21 threads"), "{text}");
+}
+
+#[test]
+fn frames_of_python_in_a_function_of_a_hundred_thousand_lines() {
+    let target =
+        Target::start(Command::new("python3").arg(crate::harness::testdata("hostile/long_lines.py"))).settle(5);
+    let (output, text) = within_a_minute(target.pid());
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{:?} {text}", output.status);
+    assert!(text.contains("captured 5 threads"), "{text}");
+}
+
+/// A report of tens of thousands of ranks on one machine: each is compared with all others.
+#[test]
+fn ranks_without_end_in_one_report() {
+    let target =
+        Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba").env("RANK", "0"));
+    let target = target.settle(3);
+    let look = Command::new(own_program()).args(["attach", &target.pid().to_string(), "--format", "json"]).output();
+    let mut report: Value = serde_json::from_slice(&look.expect("it runs").stdout).expect("JSON");
+    let mut first = report["processes"][0].clone();
+    first["threads"].as_array_mut().expect("threads").truncate(1);
+    let rank = |number: usize| {
+        let mut one = first.clone();
+        (one["id"], one["pid"]) = (format!("rank{number}").into(), (10 + number).into());
+        one["identity"]["rank"] = number.into();
+        one["identity"]["job"] = serde_json::json!({"engine": "torchrun", "id": "x", "step": null});
+        one
+    };
+    report["processes"] = (0..20_000).map(rank).collect::<Vec<_>>().into();
+    for facts in ["waits", "holds", "resources", "cycles", "findings"] {
+        report[facts] = serde_json::json!([]);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ranks.json");
+    std::fs::write(&file, report.to_string()).expect("written");
+    let mut merge = Command::new(own_program());
+    let output = merge.args(["merge", "-v"]).arg(&file).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("further ranks of the machine"), "{text}");
+}
+
 /// 60 MB of JSON whose values take gigabytes, each as a file of a scheduler, of NCCL or of nobody.
 #[test]
 fn values_without_end_in_what_is_merged() {

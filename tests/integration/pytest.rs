@@ -342,6 +342,35 @@ fn a_healthy_suite_notices_nothing() {
     assert!(suite.reports().is_empty());
 }
 
+/// A test sets a filter of system calls, replaces functions, forks past Python, closes all descriptors: the plugin changes no result,
+/// and a hang in a later test is found.
+#[test]
+fn tests_that_attack_the_plugin_end_as_without_it() {
+    let suite = Suite::new();
+    let tests = suite.0.path().join("tests");
+    std::fs::remove_file(tests.join("test_locks.py")).expect("removed");
+    std::fs::copy(testdata("hostile/test_attacks.py"), tests.join("test_attacks.py")).expect("copied");
+    let outcome = |before: &[&str], arguments: &[&str]| {
+        let run = suite.pytest(before, &[&["-q", "--capture=sys"], arguments].concat(), &[]);
+        let last =
+            run.text().lines().rfind(|line| line.contains(" passed") || line.contains(" error")).map(str::to_owned);
+        let counts = last.and_then(|line| line.split(" in ").next().map(str::to_owned));
+        (run.output.status.code(), counts.unwrap_or_else(|| run.text()), run)
+    };
+    for attack in ["filter", "replaced", "fork", "descriptors"] {
+        let attack = format!("ATTACK={attack}");
+        let (status, counts, _) = outcome(&["env", &attack], &["-p", "no:lockscope", "-o", "markers=lockscope"]);
+        let (with, with_counts, run) = outcome(&["env", &attack], &["--lockscope"]);
+        assert_eq!((with, &with_counts), (status, &counts), "{attack}: {}", run.text());
+    }
+    // A thread of the test that hangs would be the first to break the filter, and the replaced functions are not lockscope's alone.
+    for attack in ["fork", "descriptors"] {
+        let (status, counts, run) = outcome(&["env", &format!("ATTACK={attack}"), "HANG=1"], &["--lockscope"]);
+        assert_eq!((status, counts.as_str()), (Some(1), "1 failed, 5 passed"), "{attack}: {}", run.text());
+        run.says(&["are taken in different orders"]);
+    }
+}
+
 #[test]
 fn what_can_run_no_python_ends_pytest_with_the_test_in_the_junit_file() {
     let suite = Suite::new();

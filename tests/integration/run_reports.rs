@@ -16,6 +16,16 @@ fn hang(configure: impl FnOnce(&mut Command)) -> Output {
     run.arg("--").arg(deadlocks).arg("abba").output().expect("it runs")
 }
 
+/// A hang that is only reported goes on until the command's time is over.
+#[test]
+fn a_command_whose_hang_was_reported_keeps_its_time_limit() {
+    let output = hang(|run| {
+        run.args(["--on-hang", "report", "--timeout", "4"]);
+    });
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    assert!(stderr(&output).contains("given by --timeout"), "{}", stderr(&output));
+}
+
 #[test]
 fn junit_names_the_deadlock_and_attaches_the_reports() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 
+from ._own_process import OwnProcess
+
 #: fcntl.F_SETPIPE_SZ, which Python names since 3.10.
 F_SETPIPE_SZ = 1031
 #: Room for thousands of events, should the monitor be busy with a look.
@@ -30,22 +32,27 @@ class EventPipe:
             pass  # the user's limit for pipes: the default size does as well
         self._unsent = b""
         # Kept, because tests replace functions of os.
-        self._write, self._fstat, self._getpid, self._close = os.write, os.fstat, os.getpid, os.close
-        self._owner = self._getpid()
+        self._write, self._fstat, self._close = os.write, os.fstat, os.close
+        self._encode = json.JSONEncoder(ensure_ascii=False).encode
+        self._owner = OwnProcess()
         self._identity = self._identify(self._write_end)
 
     def send(self, **event: object) -> None:
         """Send an event; drop it in a forked child, or where nobody has read for long."""
-        if self._getpid() != self._owner or not self._is_ours(self._write_end):
+        if not self._owner.is_here() or not self._is_ours(self._write_end):
             return
         if len(self._unsent) < UNSENT_BYTES:
             # A lone surrogate, as in a file name that is not UTF-8, is no valid JSON.
-            self._unsent += json.dumps(event, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            self._unsent += self._encode(event).encode("utf-8", "replace") + b"\n"
         try:
             # A pipe takes a part of what is longer than its free room: the rest goes first next time.
             self._unsent = self._unsent[self._write(self._write_end, self._unsent) :]
-        except BlockingIOError:
-            pass
+        except OSError:
+            pass  # it is full, or a filter of a test's forbids it
+
+    def is_lost(self) -> bool:
+        """Whether a test has closed it."""
+        return self._owner.is_here() and not self._is_ours(self._write_end)
 
     def close(self) -> None:
         """End of the events, which ends the monitor."""

@@ -35,6 +35,8 @@ class Monitor:
         )
         #: Why it may not look at this process; it still ends a test at its time limit.
         self.refusal: str | None = None
+        #: How many filters of seccomp this process began with.
+        self.filters = _program.filters()
         self._paused = False
         self._plan = NamelessFile()
         self.send = self._events.send
@@ -44,6 +46,10 @@ class Monitor:
         if paused != self._paused:
             self._paused = paused
             self.send(event="pause" if paused else "resume")
+
+    def is_lost(self) -> bool:
+        """Whether a test has closed what this process shares with it."""
+        return self._events.is_lost()
 
     def ended(self) -> Hang | None:
         """The hang whose phase of a test has just ended, of which the monitor is told."""

@@ -11,36 +11,41 @@ class NamelessFile:
     def __init__(self) -> None:
         self.descriptor = _create()
         # Kept, because tests replace functions of os.
-        self._pread, self._write, self._fstat, self._close = os.pread, os.write, os.fstat, os.close
+        self._read, self._lseek, self._write, self._fstat, self._close = os.read, os.lseek, os.write, os.fstat, os.close
         self._identity = self._identify()
 
     def write(self, text: str) -> None:
-        """Add text."""
+        """Add text, as much as the limit on files allows."""
         left = text.encode("utf-8", "replace")
-        while left and self._is_ours():
-            left = left[self._write(self.descriptor, left) :]
+        try:
+            while left and not self.is_lost():
+                left = left[self._write(self.descriptor, left) :]
+        except OSError:
+            pass
 
     def read(self) -> str:
         """All that it has; nothing where it was closed."""
-        if not self._is_ours():
+        if self.is_lost():
             return ""
-        return self._pread(self.descriptor, self._fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
+        # Calls that pytest makes itself: a filter of a test's may know no others.
+        self._lseek(self.descriptor, 0, os.SEEK_SET)
+        return self._read(self.descriptor, self._fstat(self.descriptor).st_size).decode("utf-8", "replace")
 
     def close(self) -> None:
         """Forget it."""
-        if self._is_ours():
+        if not self.is_lost():
             self._close(self.descriptor)
 
     def _identify(self) -> tuple[int, int]:
         status = self._fstat(self.descriptor)
         return status.st_dev, status.st_ino
 
-    def _is_ours(self) -> bool:
-        """False where a test has closed all descriptors: the number may be that of its own file by now."""
+    def is_lost(self) -> bool:
+        """Whether a test has closed all descriptors: the number may be that of its own file by now."""
         try:
-            return self._identify() == self._identity
+            return self._identify() != self._identity
         except OSError:
-            return False
+            return True
 
 
 def _create() -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import _provoking, binary
+from . import _program, _provoking, binary
 from ._hang_report import plain
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ SECTION = "lockscope"
 PROPERTY = "lockscope.lock-order-inversion"
 #: Of a file (src/recorder/orders.rs): where its head has the end, where records begin, what a record begins with.
 END, RECORDS, MARK = 24, 128, 0x4C4B
-
-
-def _filters() -> str | None:
-    with open("/proc/thread-self/status", encoding="utf-8") as file:
-        return next((line.split()[1] for line in file if line.startswith("Seccomp_filters:")), None)
 
 
 def _is_recorded() -> bool:
@@ -63,7 +58,7 @@ def begin_anew(config: Config) -> None:
     environment = dict(os.environ)
     environment[PRELOAD] = told.stdout.strip()
     environment[FOLDER] = tempfile.mkdtemp(prefix="lockscope-orders-")
-    filters = _filters()
+    filters = _program.filters()
     if filters is not None:
         environment[FILTERS] = filters
     environment[OWNER] = str(os.getpid())

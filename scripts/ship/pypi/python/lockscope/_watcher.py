@@ -30,6 +30,8 @@ class Watcher:
         self._settings = settings
         self._monitor: Monitor | None = None
         self._result: Result | None = None
+        #: Told anew to another monitor, if a test closes the descriptors of this one.
+        self._finished: list[dict[str, object]] = []
         self._watch_now = settings.watch
         self._status = 0
 
@@ -67,12 +69,12 @@ class Watcher:
             return
         if not self._settings.watch and any(item.get_closest_marker(MARKER) for item in session.items):
             self._start()
-        # A worker of pytest-xdist is told its tests one by one.
-        if self._monitor is not None and not self._is_worker():
-            self._monitor.plan(item.nodeid for item in session.items)
+        self._plan(session)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Item) -> Generator[None, None, None]:
+        if self._monitor is not None and self._monitor.is_lost():
+            self._start_again(item.session)
         monitor = self._monitor
         if monitor is None:
             yield
@@ -82,7 +84,8 @@ class Watcher:
         monitor.send(event="start", test=item.nodeid, timeout=self._timeout(item))
         monitor.pause(not self._watch_now)
         yield
-        monitor.send(event="finish", **self._result.event())
+        self._finished.append(self._result.event())
+        monitor.send(event="finish", **self._finished[-1])
         self._watch_now = self._settings.watch
         monitor.pause(not self._watch_now)
         self._result = None
@@ -153,12 +156,31 @@ class Watcher:
             return
         try:
             self._monitor = _monitor.start(self._config, self._arguments(), self._about())
-        except _monitor.MonitorError as error:
+        except (_monitor.MonitorError, OSError) as error:
             warn(self._config, str(error))
             return
         self._monitor.pause(not self._settings.watch)
         if self._monitor.refusal:
             warn(self._config, self._monitor.refusal)
+
+    def _start_again(self, session: Session) -> None:
+        """A test has closed all descriptors, and the monitor has ended by that."""
+        from . import _program
+
+        if self._monitor is None or _program.filters() != self._monitor.filters:
+            return  # a test has set a filter, which may end a process that starts another one
+        self._monitor.close()
+        self._monitor = None
+        self._start()
+        self._plan(session)
+        if self._monitor is not None:
+            for event in self._finished:
+                self._monitor.send(event="finish", **event)
+
+    def _plan(self, session: Session) -> None:
+        # A worker of pytest-xdist is told its tests one by one.
+        if self._monitor is not None and not self._is_worker():
+            self._monitor.plan(item.nodeid for item in session.items)
 
     def _is_worker(self) -> bool:
         return hasattr(self._config, "workerinput")
