@@ -189,7 +189,7 @@ fn nextest() {
     let project = Project::rust();
     let run = |config: &Path, more: &[&str]| {
         let mut run = project.command("cargo");
-        run.args(["nextest", "run", "--offline", "--no-fail-fast", "--config-file"]).arg(config).args(more);
+        run.args(["nextest", "run", "--offline", "--config-file"]).arg(config).args(more);
         run.env("LOCKSCOPE_REPORT_DIR", project.path("target/hangs"));
         run
     };
