@@ -205,8 +205,8 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
         facts.inspector.tell_deep_threads();
         out.gaps.push(Gap::new(
             format!("holder of {}", wait.blocked_on.resource.label),
-            "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has it at hand \
-             in a function that calls acquire: the function that took it has returned",
+            "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has a reference to \
+             it in a function that calls acquire: the function that took it has returned",
         ));
     }
     out.holds.extend(holds);
@@ -332,8 +332,8 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, 
         }
         let is_guarded = open.is_protected() && open.uses("release") && !waits_here;
         let how = match is_guarded {
-            true => "is inside a protected range, has the lock at hand and calls acquire and release",
-            false => "has the lock at hand and calls acquire",
+            true => "is inside a protected range, has a reference to the lock and calls acquire and release",
+            false => "has a reference to the lock and calls acquire",
         };
         let evidence = vec!["the lock is locked".into(), format!("{} {how}", frame.function)];
         if let Some(hold) = hold(process, facts, wait, state, frame.address, evidence) {
