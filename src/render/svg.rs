@@ -215,8 +215,11 @@ fn draw_words(text: &mut String, link: &Link, path: &[Point], all: Rect, taken: 
         one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom
     };
     let free = places.map(|point| (point, around(point))).find(|(_, room)| {
-        let is_inside = room.left > all.left - MARGIN && room.right < all.right + MARGIN;
-        is_inside && room.top > all.top - MARGIN && !taken.iter().any(|other| overlap(*room, other))
+        let is_inside = room.left > all.left - MARGIN
+            && room.right < all.right + MARGIN
+            && room.top > all.top - MARGIN
+            && room.bottom < all.bottom + MARGIN;
+        is_inside && !taken.iter().any(|other| overlap(*room, other))
     });
     if let Some((point, room)) = free {
         taken.push(room);

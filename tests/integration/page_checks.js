@@ -75,6 +75,8 @@ function drawingFaults() {
     const letters = grown(box, -2);
     if (boxes.some((other) => overlap(letters, other))) faults.push(`${text} lies on a box`);
     if (words.slice(number + 1).some((other) => overlap(letters, other.box))) faults.push(`${text} lies on other words`);
+    const view = svg.viewBox.baseVal;
+    if (!inside(box, view)) faults.push(`${text} is cut off`);
     if (frames.some((other) => overlap(letters, other) && !inside(letters, other))) faults.push(`${text} lies on a frame`);
     if (links.some((points) => points.some((point) => holds(letters, point)))) faults.push(`${text} lies on a link`);
   }
