@@ -1,6 +1,6 @@
 //! Servers: the first line is about the workers, the lock or the peer that all wait for, and not about the master's loop.
 
-use crate::harness::{Look, Target, attach, testdata};
+use crate::harness::{Look, Target, attach, lockscope, testdata};
 use crate::python::pythons;
 
 fn server(case: &str) -> Option<Target> {
@@ -50,6 +50,12 @@ fn an_idle_server_is_blocked_and_nothing_more() {
     let look = attach(&target.pids[..1], &[]);
     assert_eq!((look.verdict(), look.code), ("blocked", 0), "{}", look.text);
     assert!(!look.says("not looked at") && look.findings().is_empty(), "{}", look.text);
+    // Where the report goes to a file, the terminal still has the sentence.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut to_file = lockscope();
+    to_file.args(["attach", &target.pid().to_string(), "-o"]).arg(folder.path().join("idle.html"));
+    let said = String::from_utf8_lossy(&to_file.output().expect("it runs").stderr).into_owned();
+    assert!(said.starts_with("blocked: MainThread (") && said.contains("; written to "), "{said}");
 }
 
 #[test]
