@@ -98,10 +98,7 @@ impl Report {
     pub(crate) fn different_findings(&self) -> Vec<(usize, &Finding, usize)> {
         let mut different: Vec<(usize, &Finding, usize)> = Vec::new();
         for (position, finding) in self.findings.iter().enumerate() {
-            let is_like = |other: &Finding| {
-                (&other.code, &other.title, &other.help) == (&finding.code, &finding.title, &finding.help)
-            };
-            match different.iter_mut().find(|(_, other, _)| is_like(other)) {
+            match different.iter_mut().find(|(_, other, _)| other.says_the_same(finding)) {
                 Some((.., more)) => *more += 1,
                 None => different.push((position, finding, 0)),
             }
@@ -109,10 +106,23 @@ impl Report {
         different
     }
 
+    /// The processes, beside its own, with findings that say the same as this one.
+    pub(crate) fn also_found_in<'r>(&'r self, finding: &'r Finding) -> BTreeSet<&'r str> {
+        let threads = self.findings.iter().filter(|other| other.says_the_same(finding)).flat_map(|one| &one.threads);
+        let is_own = |process: &str| finding.threads.iter().any(|thread| thread.process == process);
+        threads.map(|thread| thread.process.as_str()).filter(|process| !is_own(process)).collect()
+    }
+
     /// Whether a finding before this one gives the same advice, which is shown once.
     pub fn advice_was_given(&self, position: usize) -> bool {
         let Some(this) = self.findings.get(position) else { return false };
         self.findings[..position].iter().any(|before| before.code == this.code && before.help == this.help)
+    }
+}
+
+impl Finding {
+    fn says_the_same(&self, other: &Finding) -> bool {
+        (&self.code, &self.title, &self.help) == (&other.code, &other.title, &other.help)
     }
 }
 

@@ -135,8 +135,7 @@ pub(super) fn report(path: &Path, report: &Report, format: Format, detail: Detai
 
 /// One line on standard error: what was found, and what became of it.
 pub(super) fn headline(report: &Report, what_became: &str) {
-    let title = report.findings.first().map(|finding| format!(": {}", finding.title)).unwrap_or_default();
-    say(&render::escape(&format!("{}{title}; {what_became}", report.verdict.as_str())));
+    say(&render::escape(&format!("{}: {}; {what_became}", report.verdict.as_str(), render::headline(report))));
 }
 
 /// Write a snapshot, compressed where its name says so and on standard output (`-`); its size in bytes.

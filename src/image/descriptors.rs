@@ -286,6 +286,9 @@ pub(crate) struct KernelFacts {
     /// Children of captured processes that have died and were not waited for.
     #[serde(default)]
     pub dead_children: Vec<DeadChild>,
+    /// The pipes into which this very process writes: who reads them waits for its report.
+    #[serde(default)]
+    pub own_pipes: Vec<String>,
     /// How many sleeping descendants of captured processes were not looked at.
     #[serde(default)]
     pub passed_over: usize,

@@ -71,7 +71,7 @@ fn page(report: &Report) -> Markup {
                     @if !report.scenes.is_empty() { (scenes(report, &parties)) }
                     @if report.scenes.is_empty() && !parties.is_empty() { (who(&view, &parties)) }
                     @if !graph_first && !report.waits.is_empty() { (graph(report)) }
-                    @if !report.findings.is_empty() { (advice(report)) }
+                    @if !report.findings.is_empty() { (advice(&view)) }
                     @if !parties.edges.is_empty() { (evidence(&parties)) }
                     @if !parties.is_empty() { (stacks(&view, &parties)) }
                     (others(&view, &parties))
@@ -305,13 +305,15 @@ fn evidence(parties: &Parties) -> Markup {
     }
 }
 
-fn advice(report: &Report) -> Markup {
+fn advice(view: &View) -> Markup {
+    let report = view.report;
     html! {
         section aria-labelledby="advice" {
             h2 id="advice" { "What to change" }
             @for (position, finding, more) in report.different_findings() {
                 (one_finding(finding, report.advice_was_given(position), says(&report.summary, &finding.message)))
-                @if more > 0 { p { (more) @if more == 1 { " more thread does" } @else { " more threads do" } " the same." } }
+                @if let Some(processes) = view.also_found_in(finding) { p { "The same in " (text(&processes)) "." } }
+                @else if more > 0 { p { (more) @if more == 1 { " more thread does" } @else { " more threads do" } " the same." } }
             }
         }
     }

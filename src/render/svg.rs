@@ -29,6 +29,8 @@ const TITLE: f64 = 26.0;
 /// Around the picture.
 const MARGIN: f64 = 16.0;
 
+/// From the middle of a link to words that stand past the edges of the boxes at its ends.
+const PAST_BOXES: f64 = 27.0;
 /// Colours: words, paper, lines, what is wrong, its paper, and what is no thread.
 const INK: &str = "#1f2328";
 const PAPER: &str = "#ffffff";
@@ -94,6 +96,7 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     }
     let mut taken: Vec<Rect> = placed.items.clone();
     taken.extend(placed.frames.iter().map(|frame| Rect { bottom: frame.top + TITLE, ..*frame }));
+    taken.extend(placed.frames.iter().flat_map(edges));
     // No words on a line, not even on their own.
     taken.extend(placed.links.iter().flat_map(|path| layout::samples(path, 4.0)).map(at));
     for (link, path) in picture.links.iter().zip(&placed.links) {
@@ -113,6 +116,17 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     }
     text.push_str("</svg>\n");
     text
+}
+
+/// The lines of a frame.
+fn edges(frame: &Rect) -> [Rect; 4] {
+    let Rect { left, top, right, bottom } = *frame;
+    [
+        Rect { bottom: top, ..*frame },
+        Rect { top: bottom, ..*frame },
+        Rect { right: left, ..*frame },
+        Rect { left: right, ..*frame },
+    ]
 }
 
 fn draw_frame(text: &mut String, cluster: &Cluster, place: Rect) {
@@ -185,6 +199,12 @@ fn draw_words(text: &mut String, link: &Link, path: &[Point], all: Rect, taken: 
         if is_steep { [right, left, above, below] } else { [above, below, right, left] }
             .map(|(x, y)| Point { x: point.x + x, y: point.y + y })
     });
+    // Between two boxes that are close to each other there is no room; past their edges there may be.
+    let past_boxes = points
+        .get(middle)
+        .into_iter()
+        .flat_map(|point| [PAST_BOXES, -PAST_BOXES].map(|down| Point { x: point.x, y: point.y + down }));
+    let places = places.chain(past_boxes);
     let around = |point: Point| Rect {
         left: point.x - width / 2.0 - 2.0,
         top: point.y - height / 2.0,
@@ -195,8 +215,11 @@ fn draw_words(text: &mut String, link: &Link, path: &[Point], all: Rect, taken: 
         one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom
     };
     let free = places.map(|point| (point, around(point))).find(|(_, room)| {
-        let is_inside = room.left > all.left - MARGIN && room.right < all.right + MARGIN;
-        is_inside && room.top > all.top - MARGIN && !taken.iter().any(|other| overlap(*room, other))
+        let is_inside = room.left > all.left - MARGIN
+            && room.right < all.right + MARGIN
+            && room.top > all.top - MARGIN
+            && room.bottom < all.bottom + MARGIN;
+        is_inside && !taken.iter().any(|other| overlap(*room, other))
     });
     if let Some((point, room)) = free {
         taken.push(room);

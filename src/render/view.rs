@@ -6,14 +6,17 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::report::{
-    CallSite, Callback, Certainty, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name, short_function,
-    short_path, short_word,
+    CallSite, Callback, Certainty, Finding, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name,
+    short_function, short_path, short_word,
 };
 use crate::waits::kinds::{Holding, World};
 use crate::waits::label::Called;
 
 /// The longest name of a thread or process that is shown, in characters.
 const LONGEST_NAME: usize = 64;
+
+/// Processes that are named where the same was found in several.
+const PROCESSES_NAMED: usize = 3;
 
 /// Stands for a space inside a name until the lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
@@ -110,6 +113,16 @@ impl<'a> View<'a> {
     /// The name of a holder. A holder that is gone is no thread of its process.
     pub(super) fn holder_name(&self, hold: &Hold) -> String {
         if hold.gone.is_some() { lost_owner(hold) } else { self.party_name(&hold.process, hold.tid) }
+    }
+
+    /// `python3 12, python3 13 and 2 more`: the other processes in which the same was found.
+    pub(super) fn also_found_in(&self, finding: &Finding) -> Option<String> {
+        let names: Vec<String> =
+            self.report.also_found_in(finding).into_iter().map(|process| self.process_name(process)).collect();
+        let more = names.len().saturating_sub(PROCESSES_NAMED);
+        let shown = names.get(..PROCESSES_NAMED).unwrap_or(&names).join(", ");
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        (!names.is_empty()).then(|| format!("{shown}{more}"))
     }
 
     /// `python3 885`.

@@ -4,10 +4,13 @@
 //! In: the judged sample. Out: sentences, and the threads that they are about. It decides nothing.
 
 use super::context::Context;
+use super::owners;
 use super::summary::library_threads;
+use crate::report::short_function;
+use crate::threads::{Frame, FrameKind};
 use crate::waits::kinds::Topic;
 use crate::waits::model::{Role, Scope};
-use crate::waits::{Hold, Party, Wait};
+use crate::waits::{Hold, Party, ResourceKey, Wait};
 
 /// A first sentence.
 pub(super) struct Foremost {
@@ -29,14 +32,16 @@ fn wait_of<'c>(context: &'c Context<'_>, party: &Party) -> Option<&'c Wait> {
 fn behind_one(context: &Context<'_>) -> Option<Foremost> {
     let (names, seen) = (context.names, context.input.observations);
     let idle = library_threads(context);
-    let is_for_lock = |party: &Party| wait_of(context, party).is_some_and(|wait| wait.resource.kind.is_lock());
+    // Behind a lock with a known holder it is that one which matters.
+    let has_holder = |key: &ResourceKey| {
+        seen.holds.iter().any(|hold| hold.resource == *key && hold.is_known() && hold.gone.is_none())
+    };
+    let is_behind = |party: &Party| {
+        wait_of(context, party).is_some_and(|wait| wait.resource.kind.is_lock() && has_holder(&wait.resource))
+    };
     let locks = seen.holds.iter().filter(|hold| {
         let is_thread = matches!(hold.holder, Party::Thread(..));
-        is_thread
-            && hold.is_known()
-            && hold.gone.is_none()
-            && hold.resource.kind.is_lock()
-            && !is_for_lock(&hold.holder)
+        is_thread && hold.is_known() && hold.gone.is_none() && hold.resource.kind.is_lock() && !is_behind(&hold.holder)
     });
     let waiters = |hold: &Hold| -> Vec<&Party> {
         let waits = seen.waits.iter().filter(|wait| wait.resource == hold.resource);
@@ -51,10 +56,20 @@ fn behind_one(context: &Context<'_>) -> Option<Foremost> {
     let who = if waiters.len() == 1 { "1 thread waits".to_owned() } else { format!("{} threads wait", waiters.len()) };
     let own = wait_of(context, holder);
     let does = own.map_or(", which is".to_owned(), |wait| format!(", which waits for {}", names.waited_for(wait)));
-    let call = names.call(holder, own.and_then(|wait| wait.frame)).phrase();
+    let mut call = names.call(holder, own.and_then(|wait| wait.frame));
+    call.api = library_call(names.frames(holder)).or(call.api);
+    let call = call.phrase();
     let (lock, has_it) = (names.bare(&hold.resource), names.party(holder));
     let parties = std::iter::once(holder).chain(waiters.first().copied()).cloned().collect();
     Some(Foremost { sentence: format!("{who} for {lock}, held by {has_it}{does}{call}"), parties })
+}
+
+/// What Python called, where a library without lines in its frames rests in the C library: `sqlite3_step`, not `clock_nanosleep`.
+fn library_call(frames: &[Frame]) -> Option<String> {
+    let native = frames.iter().take_while(|frame| frame.kind != FrameKind::Python);
+    let is_entry = |frame: &&Frame| frame.file.is_none() && owners::owner(frame).is_none() && frame.function.is_some();
+    let entry = native.filter(is_entry).last()?;
+    entry.function.as_deref().filter(|_| frames.iter().any(|frame| frame.kind == FrameKind::Python)).map(short_function)
 }
 
 /// All threads of the program beside the main one wait for the same, or for the same peer.

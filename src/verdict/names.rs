@@ -9,6 +9,7 @@ use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
 use crate::waits::kinds::Topic;
 use crate::waits::label::{Called, Label};
+use crate::waits::model::Scope;
 use crate::waits::{Party, Resource, ResourceKey, Wait};
 
 /// Names and ids for one judgement.
@@ -20,7 +21,7 @@ pub(crate) struct Names<'a> {
     /// The description of each resource, so that thousands of waits search nothing.
     resources: HashMap<&'a ResourceKey, &'a Resource>,
     threads: HashMap<(usize, i32), &'a Thread>,
-    /// Resources that others are called like.
+    /// Resources that others of the same process are called like.
     twins: HashSet<&'a ResourceKey>,
 }
 
@@ -79,11 +80,11 @@ impl<'a> Names<'a> {
                 names.keys.push(key);
             }
         }
-        let mut named: HashMap<String, Vec<&'a ResourceKey>> = HashMap::new();
+        let mut named: HashMap<(&Scope, String), Vec<&'a ResourceKey>> = HashMap::new();
         for key in &names.keys {
             let label = names.own_label(key);
             if label.name.is_some() && label.at.is_none() {
-                named.entry(label.to_string()).or_default().push(key);
+                named.entry((&key.scope, label.to_string())).or_default().push(key);
             }
         }
         names.twins = named.into_values().filter(|keys| keys.len() > 1).flatten().collect();

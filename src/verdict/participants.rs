@@ -232,22 +232,23 @@ impl<'r> Drawing<'r> {
             }
         }
         let grave = report.findings.first().filter(|finding| finding.severity != Severity::Note);
-        let tasks: Vec<Party> = grave.into_iter().flat_map(|finding| self.of_tasks(&finding.resources)).collect();
+        let about_tasks = grave.filter(|finding| finding.threads.is_empty());
+        let tasks: Vec<Party> = about_tasks.into_iter().flat_map(|finding| self.of_tasks(&finding.resources)).collect();
         if !tasks.is_empty() {
             return tasks;
         }
         let mut threads: Vec<(&str, i32)> =
             grave.iter().flat_map(|finding| &finding.threads).map(|one| (one.process.as_str(), one.tid)).collect();
+        let mut resources: Vec<String> = grave.map(|one| one.resources.clone()).unwrap_or_default();
         if threads.is_empty() {
             threads.extend(report.foremost.iter().map(|one| (one.process.as_str(), one.tid)));
+            let waits = threads.iter().flat_map(|(process, tid)| self.waits.get(&(*process, Some(*tid), None)));
+            resources.extend(waits.flatten().map(|wait| wait.resource.clone()));
         }
         if threads.is_empty() {
             threads.extend(self.foremost());
         }
-        threads
-            .into_iter()
-            .filter_map(|(process, tid)| self.of_thread(process, tid, grave.map(|one| &one.resources)))
-            .collect()
+        threads.into_iter().filter_map(|(process, tid)| self.of_thread(process, tid, &resources)).collect()
     }
 
     /// The tasks that wait for one of these resources.
@@ -296,7 +297,8 @@ impl<'r> Drawing<'r> {
                 }
             }
             alike.push(self.general(&edge.resource));
-            let holder = self.party_name(&edge.holder_process, edge.holder, edge.holder_resource.as_deref());
+            let of_holder = (edge.holder_process.as_str(), edge.holder, edge.holder_resource.as_deref());
+            let holder = self.party_seen_from(&edge.process, of_holder);
             let is_itself =
                 edge.waiter.is_some() && (edge.waiter, &edge.process) == (edge.holder, &edge.holder_process);
             let is_lock =
@@ -354,11 +356,10 @@ impl<'r> Drawing<'r> {
     }
 
     /// The holds of a thread among these resources, and its wait; or that it runs.
-    fn of_thread(&self, process: &'r str, tid: i32, resources: Option<&'r Vec<String>>) -> Option<Party> {
+    fn of_thread(&self, process: &'r str, tid: i32, resources: &[String]) -> Option<Party> {
         let thread = self.threads.get(&(process, tid))?;
         let is_own = |hold: &&&Hold| hold.process == process && hold.tid == Some(tid) && hold.gone.is_none();
-        let of_resources =
-            resources.into_iter().flatten().flat_map(|id| self.holds.get(id.as_str()).into_iter().flatten());
+        let of_resources = resources.iter().flat_map(|id| self.holds.get(id.as_str()).into_iter().flatten());
         let held = of_resources.filter(is_own).map(|hold| (*hold, self.hold(hold)));
         let (holds, mut statements): (Vec<&Hold>, Vec<Statement>) = held.unzip();
         let waits = self.waits.get(&(process, Some(tid), None)).map(Vec::as_slice).unwrap_or_default();
@@ -433,7 +434,9 @@ impl<'r> Drawing<'r> {
             None if kind != Holding::Holds => (Place::default(), None),
             None => (now, None),
         };
-        let ago = since(hold.since_ms).map(|since| format!(" (for {since})")).unwrap_or_default();
+        let task = hold.taken.as_ref().and_then(|taken| taken.task.as_deref());
+        let task = task.map(|task| format!(", in task {task}, which is suspended")).unwrap_or_default();
+        let ago = since(hold.since_ms).map(|since| format!(" (for {since})")).unwrap_or_default() + &task;
         let name = self.name(&hold.resource);
         let long = match hold.certainty {
             Certainty::Candidate => kind.possibly(&name, hold.taken.is_some()) + &mode,
@@ -504,7 +507,7 @@ impl<'r> Drawing<'r> {
         let are_things = certain.iter().all(|hold| hold.holder_resource.is_some());
         let name = |hold: &&&Hold| match hold.gone {
             Some(_) => self.owner(hold),
-            None => self.party_name(&hold.process, hold.tid, hold.holder_resource.as_deref()),
+            None => self.party_seen_from(&wait.process, (&hold.process, hold.tid, hold.holder_resource.as_deref())),
         };
         let names: Vec<String> = certain.iter().map(name).collect();
         let shown = names.iter().take(HOLDERS_NAMED).cloned().collect::<Vec<_>>().join(" and ");
@@ -519,8 +522,17 @@ impl<'r> Drawing<'r> {
         hold.tid.map_or_else(|| "its owner".to_owned(), |tid| format!("thread {tid}"))
     }
 
+    /// A party beside one of process `from`: a thread of the same process is called without its process.
+    fn party_seen_from(&self, from: &str, (process, tid, resource): (&str, Option<i32>, Option<&str>)) -> String {
+        self.named_party(process, tid, resource, process != from)
+    }
+
     fn party_name(&self, process: &str, tid: Option<i32>, resource: Option<&str>) -> String {
-        let several = self.report.processes.len() > 1;
+        self.named_party(process, tid, resource, true)
+    }
+
+    fn named_party(&self, process: &str, tid: Option<i32>, resource: Option<&str>, with_process: bool) -> String {
+        let several = self.report.processes.len() > 1 && with_process;
         let program = |process: &Process| {
             let path = process.exe.as_deref().or(process.cmdline.first().map(String::as_str));
             format!("{} {}", path.map_or("process", base_name), process.pid)

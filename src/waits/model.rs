@@ -135,6 +135,8 @@ pub(crate) enum Role {
     Connection(SocketAddr),
     /// A connection that nobody has accepted yet.
     Unaccepted,
+    /// A pipe into which lockscope itself writes.
+    ThisReport,
 }
 
 /// The act that ends what a task awaits.
@@ -150,6 +152,8 @@ pub(crate) enum Completion {
     Notify,
     /// A unit of a semaphore is given back.
     Release,
+    /// A lock is released by the task or thread that took it.
+    Unlock,
     /// The other parties of a barrier arrive.
     Arrive,
     /// A future gets its result.
@@ -236,6 +240,16 @@ pub struct TakenAt {
     /// The variable that gives it back when it goes, where there is one: `a` of `std::lock_guard a(from.m)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<String>,
+    /// The task that is suspended there, where the thread of its loop holds the lock for it: `Task-6 (across)`. (Since 1.2.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+}
+
+impl TakenAt {
+    /// A line of a function, without a guard or a task.
+    pub(crate) fn at(file: impl Into<String>, line: u32, function: impl Into<String>) -> TakenAt {
+        TakenAt { file: file.into(), line, function: function.into(), guard: None, task: None }
+    }
 }
 
 /// The observer of a hold that neither the lock nor the code of a thread shows.

@@ -9,7 +9,7 @@ use super::blocked_on::{BlockedOn, ThreadWait};
 use super::family::{Family, Registered};
 use super::holders::{self, Blocked};
 use super::kinds::Kind;
-use super::model::{Party, Resource, Wait};
+use super::model::{Party, Resource, Scope, Wait};
 use super::observations::Observations;
 use super::thread::{CapturedProcess, Process, ThreadView};
 use super::{absl, c10d, cpython, cuda, kernel, libc, lock_paths, mpi, pools, recorded, wakers};
@@ -74,14 +74,15 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     out
 }
 
-/// Give locks that would have the same name their addresses.
+/// Give locks of one process that would have the same name their addresses. Workers of a server have the same names each.
 fn tell_apart(resources: &mut [Resource]) {
-    let mut count: HashMap<String, usize> = HashMap::new();
+    let called = |resource: &Resource| (resource.key.scope.clone(), resource.label.to_string());
+    let mut count: HashMap<(Scope, String), usize> = HashMap::new();
     for resource in resources.iter() {
-        *count.entry(resource.label.to_string()).or_default() += 1;
+        *count.entry(called(resource)).or_default() += 1;
     }
     for resource in resources.iter_mut().filter(|one| one.key.kind.is_lock() && !one.key.address.is_null()) {
-        if count.get(&resource.label.to_string()).is_some_and(|count| *count > 1) {
+        if count.get(&called(resource)).is_some_and(|count| *count > 1) {
             resource.label = resource.label.clone().at(resource.key.address);
         }
     }

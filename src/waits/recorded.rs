@@ -200,7 +200,7 @@ impl Case<'_, '_> {
         let places = symbols.source(call);
         let taken = places.iter().find_map(|place| {
             let function = place.function.as_deref().map(str::to_owned).or_else(|| function.clone())?;
-            Some(TakenAt { file: place.file.as_deref()?.to_owned(), line: place.line?, function, guard: None })
+            Some(TakenAt::at(place.file.as_deref()?, place.line?, function))
         });
         let list = &symbols.modules().list;
         let module = symbols.modules().at(call).and_then(|module| list.get(module));
@@ -231,12 +231,7 @@ impl Case<'_, '_> {
 fn python_place(taker: &RecordedLock, python: Option<&Python>) -> (Option<TakenAt>, String) {
     let is_library = |file: &str| python.is_some_and(|python| python.folders.of(file).waits_for_caller());
     let own = taker.frames.iter().find(|frame| !is_library(&frame.file)).or(taker.frames.first());
-    let taken = own.map(|frame| TakenAt {
-        file: frame.file.clone(),
-        line: frame.line,
-        function: frame.function.clone(),
-        guard: None,
-    });
+    let taken = own.map(|frame| TakenAt::at(&*frame.file, frame.line, &*frame.function));
     let told: Vec<String> =
         taker.frames.iter().map(|frame| format!("{}:{} in {}", frame.file, frame.line, frame.function)).collect();
     (taken, format!("at {}", told.join(", called at ")))

@@ -1,4 +1,5 @@
 """Threads that nobody is left to wake, by what they wait for: causes.py CASE."""
+import asyncio
 import concurrent.futures
 import os
 import queue
@@ -139,6 +140,65 @@ def of_root():
     ready()
     # The main thread waits for what the loader would do, too.
     loaded.wait()
+
+
+def run(main):
+    ready()
+    asyncio.run(main())
+
+
+def of_task_lock():
+    """The first task has taken the lock, and ends without having released it."""
+
+    async def writer(lock):
+        await lock.acquire()
+
+    async def reader(lock):
+        async with lock:
+            pass
+
+    async def main():
+        lock = asyncio.Lock()
+        await asyncio.create_task(writer(lock), name="writer")
+        await asyncio.create_task(reader(lock), name="reader")
+
+    run(main)
+
+
+def of_task_root():
+    """Nobody sets the event that the consumer awaits; the group (3.11) waits for the consumer alone."""
+
+    async def consumer(loaded):
+        await loaded.wait()
+
+    async def main():
+        loaded = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(consumer(loaded), name="consumer")
+
+    run(main)
+
+
+def of_loop_and_thread():
+    """The thread waits for the loop and holds the lock that the loop's thread wants."""
+    state_lock, has_begun = threading.Lock(), threading.Event()
+
+    async def save():
+        pass
+
+    def worker(loop):
+        with state_lock:
+            saved = asyncio.run_coroutine_threadsafe(save(), loop)
+            has_begun.set()
+            saved.result()
+
+    async def main():
+        threading.Thread(target=worker, args=(asyncio.get_running_loop(),), name="worker").start()
+        has_begun.wait()
+        with state_lock:
+            pass
+
+    run(main)
 
 
 globals()["of_" + sys.argv[1]]()

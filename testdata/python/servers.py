@@ -4,15 +4,20 @@
     servers.py services   the same, and each worker has a session of its own
     servers.py handlers   four handlers behind `price_lock`, whose holder waits for a peer that is silent
     servers.py silent     three threads wait for the same silent peer
+    servers.py across     two requests of one event loop: the first awaits inside `with store_lock:`, the second wants the lock
+    servers.py database   two threads of which each has what the other wants: `cache_lock`, and the write lock of SQLite
     servers.py loader     the reader of a queue whose writer has exited
     servers.py idle       a master and its workers, which wait for connections
 """
+import asyncio
 import multiprocessing
 import os
 import select
 import signal
 import socket
+import sqlite3
 import sys
+import tempfile
 import threading
 import time
 
@@ -118,6 +123,48 @@ def silent():
         thread.join()
 
 
+def across():
+    store_lock = threading.Lock()
+
+    async def save():
+        with store_lock:
+            await asyncio.sleep(0.2)
+
+    async def serve():
+        await asyncio.gather(asyncio.create_task(save(), name="first"), asyncio.create_task(save(), name="second"))
+
+    ready()
+    asyncio.run(serve())
+
+
+def database():
+    folder = tempfile.TemporaryDirectory()
+    path = os.path.join(folder.name, "prices.db")
+    cache_lock, both = threading.Lock(), threading.Barrier(2)
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table prices (price)")
+
+    def importer():
+        connection = sqlite3.connect(path, timeout=500)
+        connection.execute("insert into prices values (1)")
+        both.wait()
+        with cache_lock:
+            connection.commit()
+
+    def refresher():
+        connection = sqlite3.connect(path, timeout=500)
+        with cache_lock:
+            both.wait()
+            connection.execute("insert into prices values (2)")
+
+    threads = [threading.Thread(target=work, name=work.__name__) for work in (importer, refresher)]
+    for thread in threads:
+        thread.start()
+    ready()
+    for thread in threads:
+        thread.join()
+
+
 def load(todo, done):
     for path in iter(todo.get, None):
         os._exit(3)
@@ -142,5 +189,7 @@ def loader():
     "idle": lambda: master(accept, False),
     "handlers": handlers,
     "silent": silent,
+    "across": across,
+    "database": database,
     "loader": loader,
 }[sys.argv[1]]()

@@ -331,6 +331,7 @@ fn the_checks_find_what_is_wrong() {
     let nodes = [node(10, "a"), node(40, "b"), node(200, "a label that is much too long"), node(290, "c")].concat();
     let link = "<path class='link' d='M10 30C20 30 200 30 350 30' stroke='#eee'/>\
                 <path class='link' d='M150 5L152 48' stroke='#eee'/><text class='words' x='100' y='33' font-size='9'>waits</text>\
+                <text class='words' x='40' y='40' font-size='9'>edge</text><text class='words' x='295' y='10'>far out</text>\
                 <text x='2' y='49' font-size='1'>tiny</text>";
     let frame = "<g class='frame'><rect x='5' y='5' width='50' height='30'/><text x='6' y='16'>title</text></g>";
     let svg = format!("<svg class='graph' viewBox='0 0 300 50' width='2000'>{frame}{nodes}{link}</svg>");
@@ -343,7 +344,16 @@ fn the_checks_find_what_is_wrong() {
         ("graphFaults()", &["overlap", "text sticks out", "cut by a frame", "runs through", "outside"][..]),
         ("pageFaults()", &["px wide", "SCRIPT", "attribute onclick", "the title is", "no policy"]),
         ("contrastFaults()", &["P.: ", "a line: "]),
-        ("drawingFaults()", &["waits lies on a link", "two links cross", "tiny is too small"]),
+        (
+            "drawingFaults()",
+            &[
+                "waits lies on a link",
+                "edge lies on a frame",
+                "far out is cut off",
+                "two links cross",
+                "tiny is too small",
+            ],
+        ),
     ] {
         let found = browser.value(check).to_string();
         for word in words {

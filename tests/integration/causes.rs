@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use lockscope::internals::explanations;
+
 use crate::harness::{Look, Target, attach, compile, skipped, testdata};
 use crate::python::pythons;
 
@@ -59,6 +61,32 @@ fn each_thing_of_python_has_its_own_headline_and_advice() {
 }
 
 #[test]
+fn the_example_of_explain_has_a_case_for_each_thing() {
+    let Some(python) = pythons().into_values().next_back() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let finding = explanations().find(|finding| finding.code == "nobody-left-to-wake").expect("it is explained");
+    let file = folder.path().join(finding.example.file);
+    // It says when it is about to hang, as a target does.
+    let hangs = format!("import os; print('READY pids=%d' % os.getpid(), flush=True)\n{}", finding.example.program);
+    std::fs::write(&file, hangs).expect("written");
+    for (case, title) in [
+        ("queue", "`results`, and no producer is left"),
+        ("event", "`loaded`, and no thread is left that could set it"),
+        ("barrier", "`meeting`: 1 party has not come"),
+        ("condition", "`changed`, and no thread is left that could notify it"),
+        ("nested", "`changed` and holds `registry`, which"),
+        ("semaphore", "`slots`, and everyone who could release it waits as well, or has ended"),
+        ("future", "and no thread is left that could complete it"),
+    ] {
+        assert!(finding.cause.contains(&format!("(`{case}`)")), "explain does not name {case}");
+        let target = Target::start(python.command().arg(python.sees(&file)).arg(case));
+        let mut looks = (0..40).map(|_| attach(&target.pids, &[]));
+        let look = looks.find(|look| look.code == 1).unwrap_or_else(|| attach(&target.pids, &[]));
+        check(case, &look, title, "");
+    }
+}
+
+#[test]
 fn the_root_comes_before_those_who_wait_for_it() {
     for (version, python) in pythons() {
         let mut command = python.command();
@@ -66,6 +94,30 @@ fn the_root_comes_before_those_who_wait_for_it() {
         let target = Target::start(&mut command).settle(3);
         let look = attach(&target.pids, &[]);
         check(&version, &look, "loader waits for `jobs`, and no producer is left", "end mark");
+    }
+}
+
+#[test]
+fn tasks_are_told_of_by_their_root() {
+    // Groups of tasks are of 3.11.
+    let has_groups = |version: &str| ["3.11.", "3.12.", "3.13."].iter().any(|minor| version.starts_with(minor));
+    let Some((_, python)) = pythons().into_iter().find(|(version, _)| has_groups(version)) else {
+        return skipped!("no Python with groups of tasks");
+    };
+    for (case, title, advice) in [
+        ("task_lock", "awaits asyncio.Lock `lock`, and the task that took it can no longer release it", "async with"),
+        ("task_root", "awaits asyncio.Event `loaded` (wait), and nobody is left that sets it", "finally"),
+        ("loop_and_thread", "worker waits for `saved` and holds `state_lock`", "asyncio.to_thread"),
+    ] {
+        let mut command = python.command();
+        command.arg(python.sees(&testdata("python/causes.py"))).arg(case);
+        let target = Target::start(&mut command);
+        let mut looks = (0..40).map(|_| attach(&target.pids, &[]));
+        let look = looks.find(|look| look.code == 1).unwrap_or_else(|| attach(&target.pids, &[]));
+        check(case, &look, title, advice);
+        // Whoever waits for the root has no finding of its own.
+        let errors = look.findings().iter().filter(|code| **code == "nobody-left-to-wake").count();
+        assert_eq!(errors, 1, "{case}: {}", look.text);
     }
 }
 

@@ -76,6 +76,32 @@ fn a_notebook_shows_a_report_in_its_cell() {
     assert!(said(&output).contains("refused: error: there is no process 2000000000"), "{}", said(&output));
 }
 
+const OWN_LOOP: &str = r#"
+import asyncio, os
+import lockscope
+
+async def cell():
+    report = lockscope.attach(os.getpid())
+    codes = [finding.code for finding in report.findings]
+    assert "event-loop-blocked" not in codes, codes
+    (main,) = [wait for wait in report.waits if wait.tid == os.getpid()][:1]
+    (thing,) = [one for one in report.resources if one.id == main.resource]
+    assert thing.label == "this very report", thing.label
+
+async def main():
+    other = asyncio.create_task(asyncio.sleep(100))
+    await asyncio.create_task(cell())
+    other.cancel()
+
+asyncio.run(main())
+"#;
+
+#[test]
+fn a_kernel_that_looks_at_itself_waits_for_the_report_and_is_not_blocked() {
+    let Some(output) = python(OWN_LOOP, &[]) else { return };
+    assert!(output.status.success(), "{}", said(&output));
+}
+
 const DECORATED: &str = r#"
 import asyncio, threading, time
 import lockscope

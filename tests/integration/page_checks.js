@@ -62,6 +62,7 @@ function graphFaults() {
 function drawingFaults() {
   const svg = document.querySelector("svg.graph");
   const faults = [];
+  const frames = [...svg.querySelectorAll("g.frame rect")].map((rect) => rect.getBBox());
   const boxes = [...svg.querySelectorAll("g.node")].map((group) => group.querySelector("rect, path").getBBox());
   const words = [...svg.querySelectorAll("text.words")].map((text) => ({ text: text.textContent, box: text.getBBox() }));
   const links = [...svg.querySelectorAll("path.link")].map((path) => {
@@ -74,6 +75,9 @@ function drawingFaults() {
     const letters = grown(box, -2);
     if (boxes.some((other) => overlap(letters, other))) faults.push(`${text} lies on a box`);
     if (words.slice(number + 1).some((other) => overlap(letters, other.box))) faults.push(`${text} lies on other words`);
+    const view = svg.viewBox.baseVal;
+    if (!inside(box, view)) faults.push(`${text} is cut off`);
+    if (frames.some((other) => overlap(letters, other) && !inside(letters, other))) faults.push(`${text} lies on a frame`);
     if (links.some((points) => points.some((point) => holds(letters, point)))) faults.push(`${text} lies on a link`);
   }
   const turn = (a, b, c) => (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x);

@@ -102,6 +102,25 @@ fn readme_is_short_and_its_links_lead_somewhere() {
     }
 }
 
+/// scripts/measure/install.py writes the file.
+#[test]
+fn readme_says_what_an_installation_costs() {
+    let measured = read(&testdata("install.tsv"));
+    let value = |what: &str| {
+        let row = measured.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix('\t'));
+        row.and_then(|value| value.parse::<u64>().ok()).unwrap_or_else(|| panic!("no {what}: {measured}"))
+    };
+    let minutes = value("processor seconds of the build").div_ceil(60);
+    let megabytes = (value("bytes of the program") + 500_000) / 1_000_000;
+    let page = read(&root().join("README.md"));
+    for words in [
+        format!("The first build takes {minutes} minutes of processor time"),
+        format!("one static program of {megabytes} MB"),
+    ] {
+        assert!(page.contains(&words), "README.md does not say: {words}");
+    }
+}
+
 #[test]
 fn a_process_can_be_named_and_wrong_words_are_put_right() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::harness::{own_program, testdata};
+use crate::harness::{own_program, skipped, testdata};
 
 /// What a report says of two locks that are taken in different orders.
 pub(crate) const DEADLOCK: &str = "[lock-order-cycle]";
@@ -189,7 +189,7 @@ fn nextest() {
     let project = Project::rust();
     let run = |config: &Path, more: &[&str]| {
         let mut run = project.command("cargo");
-        run.args(["nextest", "run", "--offline", "--no-fail-fast", "--config-file"]).arg(config).args(more);
+        run.args(["nextest", "run", "--offline", "--config-file"]).arg(config).args(more);
         run.env("LOCKSCOPE_REPORT_DIR", project.path("target/hangs"));
         run
     };
@@ -260,6 +260,25 @@ fn unittest_tox_and_nox() {
         passes(&mut run("test_locks.Locks.test_healthy"));
         fails(&mut run("test_locks"), status, &[DEADLOCK, "test_locks.py"]);
         assert_eq!(project.reports("hangs"), 1, "{file}");
+    }
+}
+
+/// The line that installs takes the wheel from where the recipe says that it is.
+#[test]
+fn ci_systems_install_the_wheel() {
+    let Some(wheel) = std::env::var_os("LOCKSCOPE_WHEEL") else { return skipped!("LOCKSCOPE_WHEEL is not set") };
+    for file in ["github.yml", "gitlab.yml"] {
+        let text = std::fs::read_to_string(recipe(file)).expect("readable");
+        let install = text.lines().find_map(|line| Some(&line[line.find("pip install")?..])).expect("it installs");
+        let project = Project::python();
+        let folder = project.path("ci");
+        std::fs::create_dir(&folder).expect("made");
+        let name = Path::new(&wheel).file_name().expect("a file");
+        std::fs::copy(&wheel, folder.join(name)).expect("copied");
+        let script =
+            format!("python3 -m venv v && PATH=$PWD/v/bin:$PATH && {install} --quiet --no-index && v/bin/lockscope -V");
+        let (code, said) = outcome(project.command("sh").args(["-c", &script]));
+        assert!(code == Some(0) && said.contains("lockscope"), "{file}: {said}");
     }
 }
 

@@ -366,7 +366,7 @@ fn certainty(link: &Link) -> Certainty {
 fn evidence(link: &Link) -> String {
     match &link.by {
         By::Holds { is_entered: true } => "it is inside the `with` block, and the object has the lease".to_owned(),
-        By::Holds { .. } => "it alone has the object at hand that has the lease".to_owned(),
+        By::Holds { .. } => "it alone has a reference to the object that has the lease".to_owned(),
         By::Runs(key) => format!("it runs the task `{key}`"),
         By::Occupies(key) => format!("it is one of the worker's threads, for one of which the task `{key}` waits"),
         By::Nobody => "it is one of all threads that run tasks".to_owned(),

@@ -86,7 +86,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         page.paragraph("", &report.summary);
     }
     page.blank();
-    advice(report, style, page);
+    advice(view, style, page);
     // A report on possible deadlocks has no stacks.
     if matches!(report.verdict, Verdict::CouldDeadlock | Verdict::NothingFound) {
         return gaps(report, page);
@@ -156,7 +156,8 @@ fn headline(report: &Report, page: &mut Page) {
 }
 
 /// `help:` and `note:` of the findings; the later ones introduce themselves.
-fn advice(report: &Report, style: &Style, page: &mut Page) {
+fn advice(view: &View, style: &Style, page: &mut Page) {
+    let report = view.report;
     for (position, finding, more) in report.different_findings() {
         if position > 0 || super::headline(report) != finding.title {
             let (word, color) = match finding.severity {
@@ -179,8 +180,10 @@ fn advice(report: &Report, style: &Style, page: &mut Page) {
         for help in help {
             page.prefixed("help:", Color::Green, help);
         }
+        if let Some(processes) = view.also_found_in(finding) {
+            page.prefixed("note:", Color::Cyan, &format!("the same in {processes}"));
         // For the first finding, the list of participants says so above.
-        if more > 0 && !(position == 0 && report.scenes.iter().any(|scene| scene.threads.len() > 1)) {
+        } else if more > 0 && !(position == 0 && report.scenes.iter().any(|scene| scene.threads.len() > 1)) {
             let threads = if more == 1 { "1 more thread does" } else { &format!("{more} more threads do") };
             page.prefixed("note:", Color::Cyan, &format!("{threads} the same"));
         }

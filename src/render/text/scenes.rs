@@ -42,7 +42,9 @@ pub(super) fn all(report: &Report, style: &Style, page: &mut Page) {
             heading(place, &who, names, style, page);
             let cut = cut_of(place, indent);
             for line in &place.lines {
-                source_line(line, number, cut, column, page);
+                // The heading has the number of the line where it waits.
+                let is_in_heading = line.text.is_none() && line.line == place.line;
+                source_line(line, number, cut, column, is_in_heading, page);
             }
         }
     }
@@ -108,7 +110,7 @@ fn around(text: &str, focus: usize, room: usize) -> String {
     shown
 }
 
-fn source_line(line: &ParticipantLine, number: usize, cut: usize, column: usize, page: &mut Page) {
+fn source_line(line: &ParticipantLine, number: usize, cut: usize, column: usize, is_in_heading: bool, page: &mut Page) {
     let digits = line.line.map(|line| line.to_string()).unwrap_or_default();
     let indent = " ".repeat(column);
     match &line.text {
@@ -126,7 +128,7 @@ fn source_line(line: &ParticipantLine, number: usize, cut: usize, column: usize,
                 page.paragraph(&indent, &format!("{indent}{}", line.does));
             }
         }
-        None if line.line.is_some() => {
+        None if line.line.is_some() && !is_in_heading => {
             let start = format!("  {digits:>number$} |");
             page.paragraph(&indent, &format!("{start}{}{}", " ".repeat(column.saturating_sub(number + 4)), line.does));
         }

@@ -357,7 +357,8 @@ fn a_function_of_the_program_says_its_own_line() {
     (report.waits[0].frame, report.waits[0].at) = (Some(1), at(1, Some(2)));
     (report.holds[1].frame, report.holds[1].at) = (Some(2), at(2, None));
     let text = text(&with_scenes(report), 120);
-    assert!(text.contains("  --> /src/bank.c:12 transfer ") && text.contains("\n   12 |  "), "{text}");
+    // Without the source, the number of the line stands once.
+    assert!(text.contains("  --> /src/bank.c:12 transfer ") && !text.contains("   12 |"), "{text}");
 }
 
 #[test]

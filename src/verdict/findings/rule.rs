@@ -89,12 +89,18 @@ impl Context<'_> {
 
     /// The things of a cycle in a title: "`inventory.lock` and `billing.lock`", "16 locks".
     pub(super) fn things_of(&self, cycle: &Cycle) -> String {
+        let mut keys: Vec<&ResourceKey> = Vec::new();
         let mut names: Vec<String> = Vec::new();
-        for edge in &cycle.edges {
-            let name = self.names.bare(&edge.resource);
-            if !names.contains(&name) {
+        for key in cycle.edges.iter().map(|edge| &edge.resource) {
+            let name = self.names.bare(key);
+            // Locks of two processes may have one name.
+            let is_another = names.contains(&name) && !key.address.is_null() && !keys.contains(&key);
+            if is_another {
+                names.push(format!("{name} ({})", key.address));
+            } else if !names.contains(&name) {
                 names.push(name);
             }
+            keys.push(key);
         }
         let are_nameless = cycle.edges.iter().all(|edge| self.names.label(&edge.resource).name.is_none());
         if let (Some(first), true) = (cycle.edges.first(), are_nameless && names.len() > 1) {

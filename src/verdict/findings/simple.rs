@@ -132,7 +132,33 @@ pub(super) const SELF_DEADLOCK: Rule = finding!(
     "cc -g -pthread self_deadlock.c -o hang && ./hang",
     Nothing,
     |context| {
-        let drafts = context.cycle_drafts(|cycle| cycle.edges.len() == 1);
+        let mut drafts = context.cycle_drafts(|cycle| cycle.edges.len() == 1);
+        for draft in drafts.iter_mut().filter(|draft| draft.parties.iter().any(|party| context.runs_a_loop(party))) {
+            let edge = draft.cycle.and_then(|position| context.cycles.get(position)?.edges.first());
+            let taken = edge.and_then(|edge| context.input.observations.holds[edge.hold?].taken.as_ref());
+            let of_task = taken.and_then(|taken| Some((taken, taken.task.as_deref()?)));
+            // All tasks of a loop are one thread: an RLock would keep none of them out.
+            draft.help = match of_task {
+                Some((taken, task)) => vec![
+                    format!(
+                        "use the loop's own lock (asyncio.Lock, trio.Lock) in {}: a task that awaits while it holds a \
+                         threading.Lock, as {task} does, stops the whole loop once another task wants the lock",
+                        taken.function
+                    ),
+                    "or copy what is needed under the lock, and await behind the `with` block".into(),
+                ],
+                None => vec![
+                    "split the function: one that takes the lock, one that expects it taken".into(),
+                    "use the loop's own lock (asyncio.Lock, trio.Lock) in the outer coroutine only. A threading.RLock would keep \
+                     no task out, since all tasks of a loop are one thread"
+                        .into(),
+                ],
+            };
+            let again = |position: usize| context.again(context.cycles.get(position)?);
+            draft.title = of_task
+                .zip(draft.cycle.and_then(again))
+                .map(|((_, task), again)| format!("{again}, which its suspended task {task} holds"));
+        }
         context.titled(drafts, |cycle| Some(format!("{}, which it holds itself", context.again(cycle)?)))
     }
 );

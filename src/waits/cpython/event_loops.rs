@@ -142,7 +142,7 @@ pub(super) fn own_frame(facts: &Facts<'_>, task: &Task) -> Option<PythonFrame> {
 
 /// Where a frame is.
 fn taken_at(frame: &PythonFrame) -> Option<TakenAt> {
-    Some(TakenAt { file: frame.file.to_string(), line: frame.line?, function: frame.function.to_string(), guard: None })
+    Some(TakenAt::at(&*frame.file, frame.line?, &*frame.function))
 }
 
 /// "at app.py:31 in fetch".
@@ -168,8 +168,13 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, own_wait: &ThreadWait, ou
     let all = facts.tasks().iter().chain(facts.trio().iter().flat_map(|run| &run.tasks));
     let own: Vec<&Task> = all.filter(|task| task.tid == Some(tid)).collect();
     let name = process.threads[own_wait.thread].name();
+    let key = key(process, kinds::EVENT_LOOP, stack[turn].address);
+    // A thread may wait for several things at once.
+    if out.resource(&key).is_some() {
+        return;
+    }
     let resource = Resource {
-        key: key(process, kinds::EVENT_LOOP, stack[turn].address),
+        key,
         process: process.context.process,
         label: format!("the event loop of {name}").into(),
         role: Some(Role::EventLoop { tasks: own.len() }),

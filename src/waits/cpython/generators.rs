@@ -30,6 +30,11 @@ impl Suspended {
     pub(super) fn has(&self, lock: Addr) -> bool {
         self.locks.iter().any(|(held, _)| *held == lock)
     }
+
+    /// Where it took this lock.
+    pub(super) fn taken(&self, lock: Addr) -> Option<TakenAt> {
+        self.locks.iter().find(|(held, _)| *held == lock)?.1.clone()
+    }
 }
 
 /// The result of a search.
@@ -118,12 +123,8 @@ pub(super) fn generator_with_locks(inspector: &Inspector<'_>, generator: Addr, c
     for block in lines_of_generator(inspector, generator) {
         let mut found = Vec::new();
         locks_of(inspector, block.object, SUSPENDED_STACKS, &mut found);
-        let taken = frame.as_ref().zip(block.line).map(|(frame, line)| TakenAt {
-            file: frame.file.to_string(),
-            line,
-            function: frame.function.to_string(),
-            guard: None,
-        });
+        let taken =
+            frame.as_ref().zip(block.line).map(|(frame, line)| TakenAt::at(&*frame.file, line, &*frame.function));
         locks.extend(found.into_iter().map(|(lock, _)| (lock, taken.clone())));
     }
     let frames = inspector.frames();

@@ -20,12 +20,10 @@ use crate::waits::holders::left_by_fork;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Gone, Hold, Party, Resource, Strength};
+use crate::waits::model::{Gone, Hold, Party, Resource, Strength, TakenAt};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-/// Where the functions are that run event loops.
-const LOOPS: [&str; 2] = ["/asyncio/base_events.py", super::tasks::RUN];
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
 const BYTE_FORM: u64 = 8;
 /// The byte `locked` of the other form, behind the head.
@@ -207,8 +205,8 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
         facts.inspector.tell_deep_threads();
         out.gaps.push(Gap::new(
             format!("holder of {}", wait.blocked_on.resource.label),
-            "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has it at hand \
-             in a function that calls acquire: the function that took it has returned",
+            "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has a reference to \
+             it in a function that calls acquire: the function that took it has returned",
         ));
     }
     out.holds.extend(holds);
@@ -263,11 +261,12 @@ fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, wait: &ThreadWait, lock: 
             coroutine.label, task.name
         ),
     ];
-    let (state, thread) = inspector.states(tid).next()?;
-    let frame = frames_of(thread).find(|frame| LOOPS.iter().any(|file| frame.file.ends_with(file)));
-    let hold = hold(process, facts, wait, state, frame.map_or(Addr(0), |frame| frame.address), evidence)?;
+    // No frame of the thread took it: the coroutine has none there while it is suspended.
+    let (state, _) = inspector.states(tid).next()?;
+    let hold = hold(process, facts, wait, state, Addr(0), evidence)?;
+    let taken = coroutine.taken(lock).map(|taken| TakenAt { task: Some(task.name.clone()), ..taken });
     let strength = if holders.next().is_none() { Strength::Sole } else { Strength::Inferred };
-    Some(Hold { strength, ..hold })
+    Some(Hold { strength, taken, ..hold })
 }
 
 /// A generator has stopped inside the lock's `with` block.
@@ -291,7 +290,7 @@ fn in_a_generator(
     let stopped = one.stopped_at.as_ref().map(|at| format!(" and has stopped at {at}")).unwrap_or_default();
     let evidence =
         vec!["the lock is locked".into(), format!("the {} is inside the lock's `with` block{stopped}", one.label)];
-    let taken = one.locks.iter().find(|(held, _)| *held == lock).and_then(|(_, taken)| taken.clone());
+    let taken = one.taken(lock);
     let hold = exact_hold(&wait.blocked_on.resource.key, Party::Resource(resource.key), None, evidence);
     // A thread that waits for a Condition of the lock has released it, also in the name of a generator.
     let threads = &facts.inspector.python.threads;
@@ -333,8 +332,8 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, 
         }
         let is_guarded = open.is_protected() && open.uses("release") && !waits_here;
         let how = match is_guarded {
-            true => "is inside a protected range, has the lock at hand and calls acquire and release",
-            false => "has the lock at hand and calls acquire",
+            true => "is inside a protected range, has a reference to the lock and calls acquire and release",
+            false => "has a reference to the lock and calls acquire",
         };
         let evidence = vec!["the lock is locked".into(), format!("{} {how}", frame.function)];
         if let Some(hold) = hold(process, facts, wait, state, frame.address, evidence) {

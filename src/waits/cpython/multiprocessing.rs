@@ -91,7 +91,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
     } else if out.holds.len() == before {
         out.gaps.push(Gap::new(
             format!("holder of {}", resource.label),
-            "no captured process has an object of it at hand that says it has taken it: its holder is another process \
+            "no captured process has an object of it that says it has taken it: its holder is another process \
              (capture that too), or has ended",
         ));
     }

@@ -36,7 +36,7 @@ const COMPLETIONS: &[(&str, &str, Completion)] = &[
     ("Condition", "wait", Completion::Notify),
     ("Condition", "wait_for", Completion::Notify),
     ("Semaphore", "", Completion::Release),
-    ("Lock", "", Completion::Release),
+    ("Lock", "", Completion::Unlock),
     ("Barrier", "", Completion::Arrive),
     ("MemorySendChannel", "", Completion::Get),
     ("MemoryReceiveChannel", "", Completion::Put),
@@ -154,7 +154,7 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
             // A lock whose taker no block shows ends like any other wait: who reaches the future may give it back.
             let lock = out.resource(resource).filter(|_| resource.kind == kinds::ASYNCIO_LOCK && !is_held).cloned();
             if let (Some(mut resource), Some(event_loop)) = (lock, loop_of(facts, task)) {
-                resource.role = Some(Role::Completed(Completion::Release));
+                resource.role = Some(Role::Completed(Completion::Unlock));
                 out.resources.iter_mut().filter(|one| one.key == resource.key).for_each(|one| one.role = resource.role);
                 all.push(Awaited { task, event_loop, future, resource, is_named: true });
             }

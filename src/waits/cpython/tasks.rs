@@ -108,12 +108,10 @@ impl Task {
             }
             let place = frames.suspended(*coroutine);
             for block in entered {
-                let taken = place.as_ref().zip(block.line).map(|(frame, line)| TakenAt {
-                    file: frame.file.to_string(),
-                    line,
-                    function: frame.function.to_string(),
-                    guard: None,
-                });
+                let taken = place
+                    .as_ref()
+                    .zip(block.line)
+                    .map(|(frame, line)| TakenAt::at(&*frame.file, line, &*frame.function));
                 let mut opened = Vec::new();
                 with_blocks::opened(inspector, block.object, NESTED_STACKS, &mut opened);
                 let behind = opened.into_iter().map(|one| one.object).filter(|object| *object != block.object);

@@ -95,7 +95,7 @@ pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, wai
         let method =
             |target: Addr| reached.method_of(target, WAKING).or_else(|| reached.method_of(target, &["__exit__"]));
         if let Some(name) = facts.targets(wait).find_map(method) {
-            return Some(Way::Open(format!("it can reach it, and it has {name} of it at hand")));
+            return Some(Way::Open(format!("it can reach it, and it has a reference to {name} of it")));
         }
         let has = facts.targets(wait).any(|target| reached.has(target));
         let calls = WAKING.iter().copied().find(|name| reached.uses_anywhere(name));

@@ -84,7 +84,8 @@ pub(super) fn find(
         }
         known = Some(state);
         let thread = &process.threads[position];
-        let evidence = vec![format!("{} has it at hand in {} and calls {method}", thread.describe(), frame.function)];
+        let evidence =
+            vec![format!("{} has a reference to it in {} and calls {method}", thread.describe(), frame.function)];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, None, evidence);
         out.holds.push(Hold { strength: Strength::Candidate, frame: thread.merged_python(frame.address), ..hold });

@@ -68,7 +68,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
 /// The line of the `with`.
 pub(super) fn taken_at(inspector: &Inspector<'_>, block: &Entered) -> Option<TakenAt> {
     let frame = frames_of(inspector.python.threads.get(block.state)?).nth(block.depth)?;
-    Some(TakenAt { file: frame.file.to_string(), line: block.line?, function: frame.function.to_string(), guard: None })
+    Some(TakenAt::at(&*frame.file, block.line?, &*frame.function))
 }
 
 /// " in place_order at main.py:11".

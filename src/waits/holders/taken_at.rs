@@ -99,12 +99,8 @@ fn merged<'t>(thread: &'t ThreadView<'_>, native: usize) -> impl Iterator<Item =
 fn declared(thread: &ThreadView<'_>, native: usize, guard: &Variable) -> Option<TakenAt> {
     let of_it = |frame: &&Frame| guard.function.is_some() && frame.function.as_deref() == guard.function.as_deref();
     let frame = merged(thread, native).find(of_it).or_else(|| merged(thread, native).last())?;
-    Some(TakenAt {
-        file: frame.file.as_deref()?.to_owned(),
-        line: guard.line,
-        function: frame.function.as_deref()?.to_owned(),
-        guard: Some(guard.name.clone()),
-    })
+    let taken = TakenAt::at(frame.file.as_deref()?, guard.line, frame.function.as_deref()?);
+    Some(TakenAt { guard: Some(guard.name.clone()), ..taken })
 }
 
 /// Whether functions have a call in them that is named as one which takes a lock, by the first address of each.
@@ -164,12 +160,7 @@ fn parting(call: &[SourceFrame], now: &[&Frame]) -> Option<TakenAt> {
         None if call.len() == 1 && now.len() == 1 => (call.first()?, *now.first()?),
         None => return None,
     };
-    Some(TakenAt {
-        file: place.file.as_deref()?.to_owned(),
-        line: place.line?,
-        function: frame.function.as_deref()?.to_owned(),
-        guard: None,
-    })
+    Some(TakenAt::at(place.file.as_deref()?, place.line?, frame.function.as_deref()?))
 }
 
 /// `pthread_mutex_lock`, `std::mutex::lock()`, `omp_set_lock`.

@@ -128,7 +128,12 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
             (kinds::MESSAGE_QUEUE, format!("message-queue:{side}:{}", descriptor.target), label)
         }
         _ => {
-            let label = Label::from(descriptor.target.as_str()).wanted(wanted);
+            let is_own = needs_writer && kernel.own_pipes.contains(&descriptor.target);
+            role = is_own.then_some(Role::ThisReport);
+            let label = match is_own {
+                true => Label::from("this very report"),
+                false => Label::from(descriptor.target.as_str()).wanted(wanted),
+            };
             (kinds::PIPE, format!("pipe:{side}:{}", descriptor.target), label)
         }
     };

@@ -47,10 +47,37 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     };
     let first: Vec<bool> = drafts.iter().map(|draft| !is_reportable(draft)).collect();
     let kept = drafts.into_iter().zip(first).filter(|(_, is_first)| *is_first);
-    let mut drafts: Vec<Draft> = kept.map(|(draft, _)| told(context, draft)).collect();
-    // The root first: a wake-up and the lock that keeps it from coming.
+    let kept: Vec<Draft> = kept.map(|(draft, _)| draft).collect();
+    let mut drafts: Vec<Draft> = roots(context, kept).into_iter().map(|draft| told(context, draft)).collect();
+    // A wake-up and the lock that keeps it from coming explain the others.
     drafts.sort_by_key(|draft| draft.resources.len() < 2);
     drafts
+}
+
+/// Without the waits that follow from others: whoever could end such a one waits for something that nobody gives.
+fn roots(context: &Context<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
+    let holds = &context.input.observations.holds;
+    let givers = |draft: &Draft| -> HashSet<&Party> {
+        let own = holds.iter().filter(|hold| draft.resources.contains(&hold.resource) && hold.gone.is_none());
+        own.map(|hold| &hold.holder).filter(|holder| !draft.parties.contains(holder)).collect()
+    };
+    let givers: Vec<HashSet<&Party>> = drafts.iter().map(givers).collect();
+    let waiting: HashSet<&Party> = drafts.iter().flat_map(|draft| &draft.parties).collect();
+    // From those that follow from none of the others on. Those that only follow from each other all stay.
+    let is_root = |givers: &HashSet<&Party>| givers.is_empty() || !givers.iter().all(|giver| waiting.contains(giver));
+    let roots: Vec<bool> = givers.iter().map(is_root).collect();
+    let mut explained: HashSet<&Party> =
+        drafts.iter().zip(&roots).filter(|(_, is_root)| **is_root).flat_map(|(draft, _)| &draft.parties).collect();
+    let mut follows = vec![false; drafts.len()];
+    loop {
+        let next = (0..drafts.len())
+            .find(|at| !roots[*at] && !follows[*at] && givers[*at].iter().all(|giver| explained.contains(giver)));
+        let Some(next) = next else { break };
+        follows[next] = true;
+        explained.extend(&drafts[next].parties);
+    }
+    let roots = drafts.into_iter().zip(follows).filter(|(_, follows)| !follows);
+    roots.map(|(draft, _)| draft).collect()
 }
 
 /// Say whose wake-up does not come, what is missing, and what to change.
@@ -104,13 +131,14 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             if let Some(kept) = kept::meanwhile(context, &waiter, &key) {
                 let (lock, waker) = (kept.hold.resource.clone(), kept.wait.waiter.clone());
                 let (name, act) = (context.names.bare(&lock), things::act(completion, world));
+                let in_a_loop = context.runs_a_loop(&waker);
                 let (mut who, mut other) = (who, context.names.party_by_name(&waker));
                 if who == other {
                     // Threads of native code are called as their program.
                     (who, other) = (context.names.party(&waiter), context.names.party(&waker));
                 }
                 draft.title = Some(format!("{who} waits for {thing} and holds {name}, which {other} needs to {act}"));
-                draft.help = things::under_a_lock(&name, &who);
+                draft.help = things::under_a_lock(&name, (&who, &other), completion, in_a_loop);
                 draft.parties.push(waker);
                 draft.resources.push(lock);
                 return draft;

@@ -34,8 +34,12 @@ pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
             "wait with `wait_for(predicate)`, and notify in a `finally`: a notification before the wait is lost",
         ),
         Completion::Release => (
-            "everyone who could release it waits as well",
+            "nobody is left that could release it",
             "take it with `async with`, and do not await within it what needs the same semaphore",
+        ),
+        Completion::Unlock => (
+            "the task that took it can no longer release it",
+            "take it with `async with`: that releases it after an error and a cancellation, too",
         ),
         Completion::Arrive => (
             "too few tasks are left that could arrive",
@@ -83,9 +87,13 @@ pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, 
             "change the predicate and signal under the mutex, and test it before each wait: a signal before the wait is lost",
         ),
         (Completion::Release, _) => (
-            "everyone who could release it waits as well",
+            "everyone who could release it waits as well, or has ended",
             "take no second unit while you hold one: split the work, or take all units that it needs at once. A larger number only \
              moves the load at which it hangs",
+        ),
+        (Completion::Unlock, _) => (
+            "the thread that took it can no longer release it",
+            "take it in a `with` block or by a guard, so that it is released on every path",
         ),
         (Completion::Arrive, true) => (
             "no thread is left that could come",
@@ -118,7 +126,7 @@ pub(super) fn act(completion: Option<Completion>, world: World) -> &'static str 
         (Some(Completion::Set), _) => "set it",
         (Some(Completion::Notify), World::Python) => "notify it",
         (Some(Completion::Notify), _) => "signal it",
-        (Some(Completion::Release), _) => "release it",
+        (Some(Completion::Release | Completion::Unlock), _) => "release it",
         (Some(Completion::Arrive), _) => "come",
         (Some(Completion::Resolve), _) => "complete it",
         (None, _) => "go on",
@@ -136,10 +144,24 @@ pub(super) fn in_a_host_function(other: &str, act: &str) -> Vec<String> {
     ]
 }
 
-/// Advice where a thread waits while it holds a lock that the others need.
-pub(super) fn under_a_lock(lock: &str, who: &str) -> Vec<String> {
-    vec![
+/// Advice where a thread waits for `completion` while it holds a lock that `other` needs; `in_a_loop`: `other` runs an event loop.
+pub(super) fn under_a_lock(
+    lock: &str,
+    (who, other): (&str, &str),
+    completion: Option<Completion>,
+    in_a_loop: bool,
+) -> Vec<String> {
+    let of_condition = [
         format!("let {who} release {lock} before it waits: a condition releases its own lock only"),
         format!("or make {lock} the lock of the condition, so that one lock guards both"),
-    ]
+    ];
+    let first = format!("let {who} release {lock} before it waits");
+    match completion {
+        Some(Completion::Notify) => of_condition.into(),
+        _ if in_a_loop => vec![
+            first,
+            format!("or let {other} take {lock} by `asyncio.to_thread`: a loop must never wait for a lock of threads"),
+        ],
+        _ => vec![first, format!("or let {other} do its part without {lock}")],
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
+use crate::verdict::foremost;
 use crate::waits::kinds::Kind;
 use crate::waits::model::Role;
 
@@ -27,6 +28,13 @@ const SELF_CALL: [&str; 2] = [
     "serve each request in a thread or worker process of its own (in Python `ThreadingHTTPServer`), and give requests a time-out",
 ];
 
+/// The advice where a child has died that had the other end.
+const DEAD_CHILD: [&str; 2] = [
+    "look for the reason why the child ended: its output, its exit status, the kernel's log (out of memory)",
+    "wait for the child as well as for its data: `multiprocessing.connection.wait([reader, process.sentinel])`, or \
+     concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
+];
+
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.dead_end_drafts(Kind::has_two_ends);
     for draft in &mut drafts {
@@ -40,9 +48,13 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
             draft.help = SELF_CALL.iter().map(|advice| (*advice).to_owned()).collect();
             continue;
         }
+        let dead = waiter.map(|waiter| foremost::dead_children(context, std::slice::from_ref(waiter)));
+        if dead.is_some_and(|dead| !dead.is_empty()) {
+            draft.help = DEAD_CHILD.iter().map(|advice| (*advice).to_owned()).collect();
+        }
         draft.title = key.map(|key| key.kind.noun).zip(waiter).map(|(noun, waiter)| {
             let who = context.names.party_by_name(waiter);
-            format!("{who} waits at a {noun} whose other end only its own process has")
+            format!("{who} waits at a {noun} that no other process has open")
         });
     }
     drafts

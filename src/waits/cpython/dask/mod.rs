@@ -76,7 +76,7 @@ pub(super) fn holders(family: &Cpython<'_>, blocked: &Blocked<'_>, key: &Resourc
             let (is_entered, alone) = (lease.is_entered, lease.most == 1);
             let what = match is_entered {
                 true => "has entered the `with` block of the object",
-                false => "alone has the object at hand",
+                false => "alone has a reference to the object",
             };
             let leases = lease.leases.join(", ");
             let evidence = format!("{} {what} at {}, which has the lease {leases}", thread.describe(), lease.object);

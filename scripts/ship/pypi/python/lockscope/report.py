@@ -1011,6 +1011,10 @@ class TakenAt:
     #: The variable that gives it back when it goes, where there is one: `a` of `std::lock_guard a(from.m)`.
     guard: Optional[str] = None
 
+    #: The task that is suspended there, where the thread of its loop holds the lock for it: `Task-6 (across)`. (Since
+    #: 1.2.)
+    task: Optional[str] = None
+
 
 @dataclass(frozen=True)
 class Callback:
