@@ -7,7 +7,8 @@ The program, called with a seed, lets the threads of that world do in turn what 
 back, in one of many ways that people write that in. Then each waits for something once. The world's truth follows from
 who has what: a thread that sleeps goes on, one that waits goes on if all who have what it waits for do. When each thread
 waits or sleeps, the program prints `TRUTH on|late|never WAYS THREAD...` and READY, with the names of the threads that never go on; late
-is a world that goes on when a time-out is over, after a day, or has a handler of a signal that nobody sends.
+is a world of which nobody outside can say it: a time-out is over after a day, a signal has a handler, or the main thread pauses
+while others wait to be woken.
 """
 import random, sys
 
@@ -459,13 +460,13 @@ class World:
         inits = "\n".join(f"    {text}" for text in [lock.made() for lock in self.locks] + self.inits)
         starts = "\n".join(f"    pthread_create(&threads[{t}], nullptr, {name}, w); pthread_setname_np(threads[{t}], \"t{t}\");" for t, name in enumerate(self.bodies))
         where = self.draw.choice(["static World{0} shared; auto w = &shared;", "auto w = new World{0};", "World{0} own; auto w = &own;"])
-        # A handler could end any wait, for all that can be seen from outside of it.
-        is_open = self.draw.random() < 0.15
-        if is_open and self.truth == "never":
-            self.truth = "late"
         rest = self.draw.choice(["for (;;) pause();", f"for (int i = 0; i < {self.all}; i++) while (sem_wait(&w->all_done) < 0) {{}}"])
+        # A handler could end any wait, and a main thread that pauses is how services idle.
+        has_handler = self.draw.random() < 0.15
+        if self.truth == "never" and (has_handler or "pause" in rest and self.events):
+            self.truth = "late"
         said = f"TRUTH {self.truth} {','.join(sorted(self.ways)).replace(' ', '_')} {' '.join(f't{t}' for t in self.never)}"
-        handler = "signal(SIGUSR1, [](int) { one = 1; });\n    " if is_open else ""
+        handler = "signal(SIGUSR1, [](int) { one = 1; });\n    " if has_handler else ""
         return (f"struct World{self.seed} {{\n    sem_t all_done;\n{fields}\n}};\n" + "\n".join(self.functions) +
                 f"static void world{self.seed}() {{\n    {where.format(self.seed)}\n    sem_init(&w->all_done, 0, 0);\n{inits}\n{starts}\n"
                 f"    {handler}say({self.all}, \"{said}\");\n    {rest}\n}}\n")

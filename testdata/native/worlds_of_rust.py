@@ -256,10 +256,12 @@ class RustWorld(World):
         inits = "".join(f"        {text},\n" for text in [lock.made() for lock in self.locks] + [text for text in self.inits if not text.startswith("let")])
         starts = "".join(f"    let handle = thread::Builder::new().name(\"t{t}\".into()).spawn(move || {name}(w)).unwrap();\n"
                          f"    *w.handles[{t}].lock().unwrap() = Some(handle);\n" for t, name in reversed(list(enumerate(self.bodies))))
-        said = f"TRUTH {self.truth} {','.join(sorted(self.ways)).replace(' ', '_')} {' '.join(f't{t}' for t in self.never)}"
         left = [t for t in range(self.all) if t not in self.joins.values()]
         rest = self.draw.choice(["loop { thread::sleep(Duration::from_secs(100000)); }",
                                  "".join(f"let joined = w.handles[{t}].lock().unwrap().take().unwrap(); joined.join().unwrap();" for t in left)])
+        if self.truth == "never" and rest.startswith("loop") and self.events:
+            self.truth = "late"
+        said = f"TRUTH {self.truth} {','.join(sorted(self.ways)).replace(' ', '_')} {' '.join(f't{t}' for t in self.never)}"
         return (f"struct World{self.seed} {{\n    handles: [Mutex<Option<JoinHandle<()>>>; 16],\n{fields}}}\n" + "\n".join(self.functions) +
                 f"fn world{self.seed}() {{\n{before}    let w: &'static World{self.seed} = Box::leak(Box::new(World{self.seed} {{\n"
                 f"        handles: Default::default(),\n{inits}    }}));\n{starts}    TURN.store(0, SeqCst);\n    say({self.all}, \"{said}\");\n    {rest}\n}}\n")

@@ -97,7 +97,8 @@ fn worlds_of_rust_are_judged_rightly() {
 
 #[test]
 fn worlds_of_python_are_judged_rightly() {
-    for (version, python) in pythons() {
+    let named = |version: &str| ["3.8.", "3.11.", "3.13.", "3.14."].iter().any(|one| version.starts_with(one));
+    for (version, python) in pythons().into_iter().filter(|(version, _)| named(version)) {
         for (program, count) in [("python/worlds.py", 12), ("python/worlds_of_tasks.py", 6)] {
             let world = python.sees(&testdata(program));
             let mut tally = Tally::default();

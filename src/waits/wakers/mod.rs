@@ -10,7 +10,6 @@ mod ends;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::family::{Family, Way, signal_name};
-use crate::arch::system_calls::Waits;
 use crate::image::TaskState;
 use crate::image::descriptors::FAULT_SIGNALS;
 use crate::limits::waits::{MOST_ASKED, MOST_GIVERS};
@@ -64,17 +63,11 @@ fn of_threads(
         .iter()
         .any(|wait| is_reportable(wait) && wait.blocked_on.resource.key.is_given_inside() && runs_python(wait));
     // Threads that wait without a time-out for what is given inside of the process, or has a holder: they go on only if
-    // another one does. pause() never ends where no signal has a handler.
-    let is_in_vain = |wait: &ThreadWait| {
-        let row = wait.blocked_on.call.and_then(|call| call.row(process.architecture()));
-        row.is_some_and(|row| row.waits == Waits::AnySignal)
-            && handled(process).is_some_and(|handled| handled & !FAULT_SIGNALS == 0)
-    };
+    // another one does.
     let mut lasting: HashMap<usize, bool> = HashMap::new();
     for wait in own {
         let on = &wait.blocked_on;
-        let is_inside = on.has_one_end() && (on.resource.key.is_given_inside() || held.contains(&on.resource.key))
-            || is_in_vain(wait);
+        let is_inside = on.has_one_end() && (on.resource.key.is_given_inside() || held.contains(&on.resource.key));
         lasting.entry(wait.thread).and_modify(|all| *all &= is_inside).or_insert(is_inside);
     }
     let unread = living
@@ -82,17 +75,6 @@ fn of_threads(
         .copied()
         .find(|thread| !process.threads[*thread].is_read() && own.iter().any(|wait| wait.thread == *thread));
     let sharing = sharers(blocked, position);
-    for wait in own.iter().filter(|wait| is_in_vain(wait)) {
-        out.known_wakers.push(KnownWakers {
-            resource: wait.blocked_on.resource.key.clone(),
-            why: "no signal has a handler in its process".to_owned(),
-            certainty: Certainty::Exact,
-            ruled_out: Vec::new(),
-            whole_process: false,
-            // By itself it is a way to keep a process.
-            is_reportable: false,
-        });
-    }
     let mut known: HashSet<&ResourceKey> = HashSet::new();
     let before: HashSet<ResourceKey> = out.known_wakers.iter().map(|one| one.resource.clone()).collect();
     for wait in own.iter().filter(|wait| wait.blocked_on.resource.key.is_given_inside()) {
@@ -298,12 +280,6 @@ fn why(living: usize, ruled_out: usize) -> String {
     }
 }
 
-/// The signals that a process has handlers for, by the kernel; a core does not have them.
-fn handled(process: &Process<'_>) -> Option<u64> {
-    let handled = &process.context.all.kernel.handled;
-    handled.iter().find(|(pid, _)| *pid == process.context.image.pid).map(|(_, handled)| *handled)
-}
-
 /// Add the signal handlers of a process that could end the wait `wait`. Returns the handlers that were ruled out, and
 /// why.
 fn signals(
@@ -316,7 +292,9 @@ fn signals(
     let process = &blocked.processes()[of];
     let key = &wait.blocked_on.resource.key;
     let mut ruled_out = Vec::new();
-    let of_kernel = handled(process);
+    let kernel = &process.context.all.kernel;
+    let of_kernel =
+        kernel.handled.iter().find(|(pid, _)| *pid == process.context.image.pid).map(|(_, handled)| *handled);
     let Some(handled) = of_kernel.or_else(|| families.iter().find_map(|family| family.handled(process, wait))) else {
         let what = "no thread of the process can, as all wait; whether it has handlers for signals, which could, is not in a \
                     core";
