@@ -1,4 +1,4 @@
-"""Threads deep in a recursion of a function with a hundred thousand lines, which calls itself at many of these."""
+"""Threads deep in a recursion of a function with a quarter of a million lines, which calls itself at many of these."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 import threading
 
 signal.alarm(120)
-THREADS, DEPTH, LINES, PLACES = 4, 20_000, 100_000, 500
+THREADS, DEPTH, LINES, PLACES = 4, 20_000, 250_000, 500
 WAYS = "".join(f"    if n % {PLACES} == {place}:\n        return deep(n - 1)\n" for place in range(PLACES))
 SOURCE = f"def deep(n):\n    if n < 0:\n{'        n = n' + chr(10)}{('        n = n' + chr(10)) * LINES}    if n == 0:\n        return wait()\n{WAYS}"
 

@@ -2,6 +2,7 @@
 //!
 //! The programs are in testdata/hostile. Where root is needed and not there, a test says that it was skipped.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -429,11 +430,23 @@ fn threads_deep_in_recursion_share_the_room() {
 
 /// The processor time that a look takes at most, in seconds; the kernel ends one that takes more. These looks take a tenth of it, and
 /// took minutes while each frame went over a table or an expression of the target's by itself.
-fn within_a_minute(pid: i32) -> (Output, String) {
-    let mut run = Command::new("prlimit");
-    let output = run.arg("--cpu=60").arg(own_program()).args(["attach", &pid.to_string()]).output().expect("it runs");
+fn within_a_minute(words: &[&OsStr]) -> (Output, String) {
+    let output = Command::new("prlimit").arg("--cpu=60").arg(own_program()).args(words).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output, text)
+}
+
+/// The report of one rank of a job.
+fn report_of_a_rank() -> Value {
+    let target =
+        Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba").env("RANK", "0"));
+    let target = target.settle(3);
+    let look = Command::new(own_program()).args(["attach", &target.pid().to_string(), "--format", "json"]).output();
+    let mut report: Value = serde_json::from_slice(&look.expect("it runs").stdout).expect("JSON");
+    let identity = &mut report["processes"][0]["identity"];
+    identity["rank"] = 0.into();
+    identity["job"] = serde_json::json!({"engine": "torchrun", "id": "x", "step": null});
+    report
 }
 
 #[test]
@@ -441,16 +454,16 @@ fn within_a_minute(pid: i32) -> (Output, String) {
 fn unwind_information_that_goes_in_circles() {
     let program = compile("hostile/expressions.c", "expressions", &[]);
     let target = Target::start(Command::new(program).args(["20", "30000"])).settle(20);
-    let (output, text) = within_a_minute(target.pid());
+    let (output, text) = within_a_minute(&["attach".as_ref(), target.pid().to_string().as_ref()]);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{:?} {text}", output.status);
     assert!(text.contains("captured 21 threads"), "{text}");
 }
 
 #[test]
-fn frames_of_python_in_a_function_of_a_hundred_thousand_lines() {
+fn frames_of_python_in_a_function_without_end() {
     let target =
         Target::start(Command::new("python3").arg(crate::harness::testdata("hostile/long_lines.py"))).settle(5);
-    let (output, text) = within_a_minute(target.pid());
+    let (output, text) = within_a_minute(&["attach".as_ref(), target.pid().to_string().as_ref()]);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{:?} {text}", output.status);
     assert!(text.contains("captured 5 threads"), "{text}");
 }
@@ -458,18 +471,13 @@ fn frames_of_python_in_a_function_of_a_hundred_thousand_lines() {
 /// A report of tens of thousands of ranks on one machine: each is compared with all others.
 #[test]
 fn ranks_without_end_in_one_report() {
-    let target =
-        Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba").env("RANK", "0"));
-    let target = target.settle(3);
-    let look = Command::new(own_program()).args(["attach", &target.pid().to_string(), "--format", "json"]).output();
-    let mut report: Value = serde_json::from_slice(&look.expect("it runs").stdout).expect("JSON");
+    let mut report = report_of_a_rank();
     let mut first = report["processes"][0].clone();
     first["threads"].as_array_mut().expect("threads").truncate(1);
     let rank = |number: usize| {
         let mut one = first.clone();
         (one["id"], one["pid"]) = (format!("rank{number}").into(), (10 + number).into());
         one["identity"]["rank"] = number.into();
-        one["identity"]["job"] = serde_json::json!({"engine": "torchrun", "id": "x", "step": null});
         one
     };
     report["processes"] = (0..20_000).map(rank).collect::<Vec<_>>().into();
@@ -483,6 +491,39 @@ fn ranks_without_end_in_one_report() {
     let output = merge.args(["merge", "-v"]).arg(&file).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("further ranks of the machine"), "{text}");
+}
+
+/// A report of one rank with a chain of waits as long as a file allows: each thread waits for the next.
+#[test]
+fn waits_without_end_in_one_report() {
+    const LENGTH: i64 = 40_000;
+    let mut report = report_of_a_rank();
+    let main = report["processes"][0]["pid"].as_i64().expect("a number");
+    let like = |facts: &str| report[facts][0].clone();
+    let (wait, hold, resource) = (like("waits"), like("holds"), like("resources"));
+    let tid = |number: i64| if number == 0 { main } else { 10_000_000 + number };
+    let chain = |one: &Value, id: &str, of: &dyn Fn(i64) -> i64| {
+        let link = |number: i64| {
+            let mut link = one.clone();
+            link[id] = format!("r{number}").into();
+            if id == "resource" {
+                link["tid"] = of(number).into();
+            }
+            link
+        };
+        Value::from((0..LENGTH).map(link).collect::<Vec<_>>())
+    };
+    report["waits"] = chain(&wait, "resource", &tid);
+    report["holds"] = chain(&hold, "resource", &|number| tid(number + 1));
+    report["resources"] = chain(&resource, "id", &tid);
+    for facts in ["cycles", "findings"] {
+        report[facts] = serde_json::json!([]);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("waits.json");
+    std::fs::write(&file, report.to_string()).expect("written");
+    let (output, text) = within_a_minute(&["merge".as_ref(), file.as_os_str()]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// 60 MB of JSON whose values take gigabytes, each as a file of a scheduler, of NCCL or of nobody.
