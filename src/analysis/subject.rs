@@ -128,7 +128,6 @@ impl Subject for Live {
         let began = timestamp(SystemTime::now());
         let mut image = self.target.look()?;
         image.kernel.dead_children = self.target.dead_children();
-        image.kernel.own_pipes = live::offspring::own_pipes();
         image.kernel.passed_over = if self.offspring { self.target.passed_over() } else { 0 };
         let host = live::host::this(Path::new(PROC));
         image.taken = Some(Taken { host, began, ended: timestamp(SystemTime::now()) });

@@ -93,7 +93,7 @@ pub(crate) fn may_go_over(what: impl FnOnce() -> String) -> bool {
     may
 }
 
-/// A table was gone over in so many steps.
+/// Takes the steps of one pass over a table from the budget.
 pub(crate) fn went_over(steps: u64) {
     BUDGET.with_borrow_mut(|budget| budget.steps = budget.steps.saturating_sub(steps));
 }

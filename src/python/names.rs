@@ -13,7 +13,7 @@ use crate::image::{Addr, Memory, MemoryExt, budget, saturated};
 use crate::limits::python::{LARGEST_LINE_TABLE, LONGEST_TEXT};
 use crate::origin::{Origin, PythonFolders};
 
-/// What is left out where the look may not go over more tables.
+/// The purpose of a pass over a line table, as gaps name it.
 const LINES: &str = "lines of further Python frames";
 
 /// The fields of a code object that frames need.

@@ -64,7 +64,7 @@ fn behind_one(context: &Context<'_>) -> Option<Foremost> {
     Some(Foremost { sentence: format!("{who} for {lock}, held by {has_it}{does}{call}"), parties })
 }
 
-/// What Python called, where a library without lines in its frames rests in the C library: `sqlite3_step`, not `clock_nanosleep`.
+/// The function that Python called, where a library without lines in its frames rests in the C library: `sqlite3_step`, not `clock_nanosleep`.
 fn library_call(frames: &[Frame]) -> Option<String> {
     let native = frames.iter().take_while(|frame| frame.kind != FrameKind::Python);
     let is_entry = |frame: &&Frame| frame.file.is_none() && owners::owner(frame).is_none() && frame.function.is_some();

@@ -297,8 +297,8 @@ impl<'r> Drawing<'r> {
                 }
             }
             alike.push(self.general(&edge.resource));
-            let of_holder = (edge.holder_process.as_str(), edge.holder, edge.holder_resource.as_deref());
-            let holder = self.party_seen_from(&edge.process, of_holder);
+            let resource = edge.holder_resource.as_deref();
+            let holder = self.party_seen_from(&edge.process, &edge.holder_process, edge.holder, resource);
             let is_itself =
                 edge.waiter.is_some() && (edge.waiter, &edge.process) == (edge.holder, &edge.holder_process);
             let is_lock =
@@ -507,7 +507,7 @@ impl<'r> Drawing<'r> {
         let are_things = certain.iter().all(|hold| hold.holder_resource.is_some());
         let name = |hold: &&&Hold| match hold.gone {
             Some(_) => self.owner(hold),
-            None => self.party_seen_from(&wait.process, (&hold.process, hold.tid, hold.holder_resource.as_deref())),
+            None => self.party_seen_from(&wait.process, &hold.process, hold.tid, hold.holder_resource.as_deref()),
         };
         let names: Vec<String> = certain.iter().map(name).collect();
         let shown = names.iter().take(HOLDERS_NAMED).cloned().collect::<Vec<_>>().join(" and ");
@@ -523,7 +523,7 @@ impl<'r> Drawing<'r> {
     }
 
     /// A party beside one of process `from`: a thread of the same process is called without its process.
-    fn party_seen_from(&self, from: &str, (process, tid, resource): (&str, Option<i32>, Option<&str>)) -> String {
+    fn party_seen_from(&self, from: &str, process: &str, tid: Option<i32>, resource: Option<&str>) -> String {
         self.named_party(process, tid, resource, process != from)
     }
 

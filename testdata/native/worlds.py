@@ -323,24 +323,25 @@ class World:
             begin = self.function("void", self.fresh("begin"), w, f"    {take}")
             end = self.function("void", self.fresh("end"), w, f"    {give}")
             return f"{begin}(w);", f"{end}(w);"
-        if way == "branch":
-            return f"if (one) {{ {take} }} else {{ one = 2; }}", give
-        if way == "loop":
-            return f"for (int i = 0; i < 2 + zero; i++) {{ {take} if (i < 1 + zero) {{ {give} }} }}", give
-        if way == "try":
-            return f"if (!({lock.attempt()})) abort();", give
+        texts = {
+            "branch": (f"if (one) {{ {take} }} else {{ one = 2; }}", give),
+            "loop": (f"for (int i = 0; i < 2 + zero; i++) {{ {take} if (i < 1 + zero) {{ {give} }} }}", give),
+            "try": (f"if (!({lock.attempt()})) abort();", give),
+        }
+        if way in texts:
+            return texts[way]
         if way == "pointer":
             pointer = self.fresh("pointer")
             begin = self.function("void", self.fresh("begin"), w, f"    {take}", True)
             return f"void (*volatile {pointer})(World{self.seed} *) = {begin}; {pointer}(w);", give
-        if way == "guard":
-            return lock.guard(guard, reads), None
-        if way == "owner":
-            return f"Owner<{lock.type}> {guard}({lock.it});", None
-        if way == "heap":
-            return f"auto {guard} = std::make_unique<std::unique_lock<{lock.type}>>({lock.it});", None
-        if way == "optional":
-            return f"std::optional<std::unique_lock<{lock.type}>> {guard}; if (one) {guard}.emplace({lock.it});", None
+        texts = {
+            "guard": (lock.guard(guard, reads), None),
+            "owner": (f"Owner<{lock.type}> {guard}({lock.it});", None),
+            "heap": (f"auto {guard} = std::make_unique<std::unique_lock<{lock.type}>>({lock.it});", None),
+            "optional": (f"std::optional<std::unique_lock<{lock.type}>> {guard}; if (one) {guard}.emplace({lock.it});", None),
+        }
+        if way in texts:
+            return texts[way]
         kind = "std::shared_lock" if reads else "std::unique_lock"
         if way == "deferred":
             return f"{kind}<{lock.type}> {guard}({lock.it}, std::defer_lock); if (one) {guard}.lock();", None
@@ -372,36 +373,36 @@ class World:
             begin = self.function("void", self.fresh("begin"), w, f"    {take}")
             end = self.function("void", self.fresh("end"), w, f"    if (one) {{ {give} }}")
             return f"{begin}(w); {end}(w);", ""
-        if way == "branch":
-            return f"{take} if (one) {{ {give} }} else {{ one = 3; {give} }}", ""
-        if way == "not taken":
-            return f"if (zero) {{ {take} }}", ""
-        if way == "loop":
-            return f"for (int i = 0; i < 3 + zero; i++) {{ {take} one = 1; {give} }}", ""
-        if way == "callee":
-            return take, give
-        if way == "failed":
-            return f"if ({lock.attempt()}) {{ one = 1; {lock.give()} }}", ""
+        texts = {
+            "branch": (f"{take} if (one) {{ {give} }} else {{ one = 3; {give} }}", ""),
+            "not taken": (f"if (zero) {{ {take} }}", ""),
+            "loop": (f"for (int i = 0; i < 3 + zero; i++) {{ {take} one = 1; {give} }}", ""),
+            "callee": (take, give),
+            "failed": (f"if ({lock.attempt()}) {{ one = 1; {lock.give()} }}", ""),
+        }
+        if way in texts:
+            return texts[way]
         if way == "early":
             step = self.function("int", self.fresh("step"), w, f"    {take}\n    if (one) {{ {give} return 1; }}\n    one = 4; {give}\n    return 0;")
             return f"zero = {step}(w) - 1;", ""
-        if way == "guard scope":
-            return f"{{ {lock.guard(guard, reads)} one = 1; }}", ""
-        if way == "guard unlock":
-            return f"{lock.guard(guard, reads)} {guard}.unlock();", ""
-        if way == "guard moved":
-            return f"{lock.guard(guard, reads)} swallow(std::move({guard}));", ""
-        if way == "guard reset":
-            return f"auto {guard} = std::make_unique<{kind}<{lock.type}>>({lock.it}); {guard}.reset();", ""
+        texts = {
+            "guard scope": (f"{{ {lock.guard(guard, reads)} one = 1; }}", ""),
+            "guard unlock": (f"{lock.guard(guard, reads)} {guard}.unlock();", ""),
+            "guard moved": (f"{lock.guard(guard, reads)} swallow(std::move({guard}));", ""),
+            "guard reset": (f"auto {guard} = std::make_unique<{kind}<{lock.type}>>({lock.it}); {guard}.reset();", ""),
+        }
+        if way in texts:
+            return texts[way]
         if way == "guard callee":
             end = self.function("void", self.fresh("end"), f"{kind}<{lock.type}> &guard", "    guard.unlock();")
             return f"{lock.guard(guard, reads)} {end}({guard});", ""
-        if way == "not owned":
-            return f"{kind}<{lock.type}> {guard}({lock.it}, std::defer_lock); if (zero) {guard}.lock();", ""
-        if way == "scope":
-            return f"{{ Scope {guard}(&{lock.it}); one = 1; }}", ""
-        if way == "scope end":
-            return f"Scope {guard}(&{lock.it}); {guard}.end();", ""
+        texts = {
+            "not owned": (f"{kind}<{lock.type}> {guard}({lock.it}, std::defer_lock); if (zero) {guard}.lock();", ""),
+            "scope": (f"{{ Scope {guard}(&{lock.it}); one = 1; }}", ""),
+            "scope end": (f"Scope {guard}(&{lock.it}); {guard}.end();", ""),
+        }
+        if way in texts:
+            return texts[way]
         return f"{take} one = 1; {give}", ""
 
     def body(self, thread):
@@ -455,6 +456,11 @@ class World:
         self.function("void *", name, "void *argument", text)
         return name
 
+    def said(self):
+        """The line that the program prints of this world."""
+        ways, never = ",".join(sorted(self.ways)).replace(" ", "_"), " ".join(f"t{thread}" for thread in self.never)
+        return f"TRUTH {self.truth} {ways} {never}"
+
     def source(self):
         fields = "\n".join(f"    {text}" for text in [lock.declared() for lock in self.locks] + self.fields)
         inits = "\n".join(f"    {text}" for text in [lock.made() for lock in self.locks] + self.inits)
@@ -465,22 +471,23 @@ class World:
         has_handler = self.draw.random() < 0.15
         if self.truth == "never" and (has_handler or "pause" in rest and self.events):
             self.truth = "late"
-        said = f"TRUTH {self.truth} {','.join(sorted(self.ways)).replace(' ', '_')} {' '.join(f't{t}' for t in self.never)}"
         handler = "signal(SIGUSR1, [](int) { one = 1; });\n    " if has_handler else ""
         return (f"struct World{self.seed} {{\n    sem_t all_done;\n{fields}\n}};\n" + "\n".join(self.functions) +
                 f"static void world{self.seed}() {{\n    {where.format(self.seed)}\n    sem_init(&w->all_done, 0, 0);\n{inits}\n{starts}\n"
-                f"    {handler}say({self.all}, \"{said}\");\n    {rest}\n}}\n")
+                f"    {handler}say({self.all}, \"{self.said()}\");\n    {rest}\n}}\n")
 
 
-def main():
+def print_program(make, head, case, main):
+    """The program with the worlds that the command line names: `main` has a `case` for each seed in the place of CASES."""
     first, count = int(sys.argv[1]), int(sys.argv[2])
-    worlds = [World(seed) for seed in range(first, first + count)]
-    print(HEAD)
+    worlds = [make(seed) for seed in range(first, first + count)]
+    print(head)
     for world in worlds:
         print(world.source())
-    cases = "\n".join(f"        case {world.seed}: world{world.seed}(); break;" for world in worlds)
-    print(f"int main(int, char **arguments) {{\n    switch (atoi(arguments[1])) {{\n{cases}\n    }}\n    return 1;\n}}")
+    cases = "\n".join(case.format(seed=world.seed) for world in worlds)
+    print(main.replace("CASES", cases))
 
 
 if __name__ == "__main__":
-    main()
+    MAIN = "int main(int, char **arguments) {\n    switch (atoi(arguments[1])) {\nCASES\n    }\n    return 1;\n}"
+    print_program(World, HEAD, "        case {seed}: world{seed}(); break;", MAIN)

@@ -4,9 +4,7 @@ longer than they seem to, and guards that are given back early.
 
 worlds_of_rust.py FIRST COUNT
 """
-import random, sys
-
-from worlds import World
+from worlds import World, print_program
 
 HEAD = r"""
 #![allow(unused, static_mut_refs)]
@@ -152,26 +150,20 @@ class RustWorld(World):
         if way == "returned":
             make = self.function(lock.guard(reads), self.fresh("make"), w, f"    {got}")
             return f"let {guard} = {make}(w); {{}}"
-        if way == "struct":
-            return f"let {guard} = Owner {{ number: 7, guard: {got} }}; {{}}"
-        if way == "box":
-            return f"let {guard} = Box::new({got}); {{}}"
-        if way == "option":
-            return f"let mut {guard} = None; if one() {{ {guard} = Some({got}); }} {{}}"
-        if way == "vec":
-            return f"let mut {guard} = Vec::new(); {guard}.push({got}); {{}}"
-        if way == "try":
-            return f"let {guard} = {lock.tried(reads)}.unwrap(); {{}}"
-        if way == "lambda":
-            return f"let {guard} = || {got}; let {guard} = {guard}(); {{}}"
-        if way == "conditional":
-            return f"let {guard}; if one() {{ {guard} = {got}; }} else {{ return; }} {{}}"
-        if way == "shadowed":
-            return f"let {guard} = {got}; drop({guard}); let {guard} = {got}; {{}}"
-        if way == "match":
-            return f"match *{got} {{ 77 => (), _ => {{ {{}} }} }}"
-        if way == "if let":
-            return f"if let Some(_) = {got}.checked_add(1) {{ {{}} }}"
+        texts = {
+            "struct": f"let {guard} = Owner {{ number: 7, guard: {got} }}; {{}}",
+            "box": f"let {guard} = Box::new({got}); {{}}",
+            "option": f"let mut {guard} = None; if one() {{ {guard} = Some({got}); }} {{}}",
+            "vec": f"let mut {guard} = Vec::new(); {guard}.push({got}); {{}}",
+            "try": f"let {guard} = {lock.tried(reads)}.unwrap(); {{}}",
+            "lambda": f"let {guard} = || {got}; let {guard} = {guard}(); {{}}",
+            "conditional": f"let {guard}; if one() {{ {guard} = {got}; }} else {{ return; }} {{}}",
+            "shadowed": f"let {guard} = {got}; drop({guard}); let {guard} = {got}; {{}}",
+            "match": f"match *{got} {{ 77 => (), _ => {{ {{}} }} }}",
+            "if let": f"if let Some(_) = {got}.checked_add(1) {{ {{}} }}",
+        }
+        if way in texts:
+            return texts[way]
         if way == "argument":
             keep = self.function("", self.fresh("keep"), f"{w}, call: fn(&'static World{self.seed}), guard: {lock.guard(reads)}", "    call(w);\n    drop(guard);")
             return f"{keep}(w, {{fn}}, {got});"
@@ -187,35 +179,30 @@ class RustWorld(World):
             ways += ["meanwhile"] * 2
         way = draw.choice(ways)
         self.ways.add("past " + way)
-        if way == "dropped":
-            return f"let {guard} = {got}; drop({guard}); {{}}"
-        if way == "scope":
-            return f"{{ let {guard} = {got}; ONE.store(true, SeqCst); }} {{}}"
-        if way == "swallowed":
-            return f"let {guard} = {got}; swallow({guard}); {{}}"
-        if way == "taken out":
-            return f"let mut {guard} = Some({got}); {guard}.take(); {{}}"
+        texts = {
+            "dropped": f"let {guard} = {got}; drop({guard}); {{}}",
+            "scope": f"{{ let {guard} = {got}; ONE.store(true, SeqCst); }} {{}}",
+            "swallowed": f"let {guard} = {got}; swallow({guard}); {{}}",
+            "taken out": f"let mut {guard} = Some({got}); {guard}.take(); {{}}",
+        }
+        if way in texts:
+            return texts[way]
         if way == "early":
             step = self.function("u32", self.fresh("step"), w, f"    let guard = {got};\n    if one() {{ return 1; }}\n    *guard")
             return f"ONE.store({step}(w) == 1, SeqCst); {{}}"
-        if way == "loop":
-            return f"for _ in 0..3 {{ let {guard} = {got}; if zero() {{ break; }} }} {{}}"
-        if way == "copied":
-            return f"let {guard} = *{got}; {{}}"
-        if way == "not taken":
-            return f"let {guard} = if zero() {{ Some({got}) }} else {{ None }}; {{}}"
-        if way == "conditional":
-            return f"let {guard}; if zero() {{ {guard} = {got}; }} {{}}"
-        if way == "box":
-            return f"let {guard} = Box::new({got}); drop({guard}); {{}}"
-        if way == "tried":
-            return f"if let Ok({guard}) = {lock.tried(reads)} {{ drop({guard}); }} {{}}"
-        if way == "lambda":
-            return f"let {guard} = || *{got} + 1; ONE.store({guard}() < 5, SeqCst); {{}}"
-        if way == "matched":
-            return f"let {guard} = match {lock.it}.{lock.call(reads)}() {{ Ok(guard) => *guard, Err(_) => 9 }}; {{}}"
-        if way == "truncated":
-            return f"let mut {guard} = vec![{got}]; {guard}.clear(); {{}}"
+        texts = {
+            "loop": f"for _ in 0..3 {{ let {guard} = {got}; if zero() {{ break; }} }} {{}}",
+            "copied": f"let {guard} = *{got}; {{}}",
+            "not taken": f"let {guard} = if zero() {{ Some({got}) }} else {{ None }}; {{}}",
+            "conditional": f"let {guard}; if zero() {{ {guard} = {got}; }} {{}}",
+            "box": f"let {guard} = Box::new({got}); drop({guard}); {{}}",
+            "tried": f"if let Ok({guard}) = {lock.tried(reads)} {{ drop({guard}); }} {{}}",
+            "lambda": f"let {guard} = || *{got} + 1; ONE.store({guard}() < 5, SeqCst); {{}}",
+            "matched": f"let {guard} = match {lock.it}.{lock.call(reads)}() {{ Ok(guard) => *guard, Err(_) => 9 }}; {{}}",
+            "truncated": f"let mut {guard} = vec![{got}]; {guard}.clear(); {{}}",
+        }
+        if way in texts:
+            return texts[way]
         if way == "callee":
             end = self.function("", self.fresh("end"), f"{w}, call: fn(&'static World{self.seed}), guard: {lock.guard(reads)}", "    drop(guard);\n    call(w);")
             return f"{end}(w, {{fn}}, {got});"
@@ -261,20 +248,15 @@ class RustWorld(World):
                                  "".join(f"let joined = w.handles[{t}].lock().unwrap().take().unwrap(); joined.join().unwrap();" for t in left)])
         if self.truth == "never" and rest.startswith("loop") and self.events:
             self.truth = "late"
-        said = f"TRUTH {self.truth} {','.join(sorted(self.ways)).replace(' ', '_')} {' '.join(f't{t}' for t in self.never)}"
         return (f"struct World{self.seed} {{\n    handles: [Mutex<Option<JoinHandle<()>>>; 16],\n{fields}}}\n" + "\n".join(self.functions) +
                 f"fn world{self.seed}() {{\n{before}    let w: &'static World{self.seed} = Box::leak(Box::new(World{self.seed} {{\n"
-                f"        handles: Default::default(),\n{inits}    }}));\n{starts}    TURN.store(0, SeqCst);\n    say({self.all}, \"{said}\");\n    {rest}\n}}\n")
+                f"        handles: Default::default(),\n{inits}    }}));\n{starts}    TURN.store(0, SeqCst);\n    say({self.all}, \"{self.said()}\");\n    {rest}\n}}\n")
 
 
-def main():
-    first, count = int(sys.argv[1]), int(sys.argv[2])
-    worlds = [RustWorld(seed) for seed in range(first, first + count)]
-    print(HEAD)
-    for world in worlds:
-        print(world.source())
-    cases = "\n".join(f"        {world.seed} => world{world.seed}()," for world in worlds)
-    print(f"fn main() {{\n    match std::env::args().nth(1).unwrap().parse::<u32>().unwrap() {{\n{cases}\n        _ => (),\n    }}\n}}")
-
-
-main()
+MAIN = """fn main() {
+    match std::env::args().nth(1).unwrap().parse::<u32>().unwrap() {
+CASES
+        _ => (),
+    }
+}"""
+print_program(RustWorld, HEAD, "        {seed} => world{seed}(),", MAIN)

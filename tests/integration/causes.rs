@@ -115,7 +115,7 @@ fn tasks_are_told_of_by_their_root() {
         let mut looks = (0..40).map(|_| attach(&target.pids, &[]));
         let look = looks.find(|look| look.code == 1).unwrap_or_else(|| attach(&target.pids, &[]));
         check(case, &look, title, advice);
-        // Whoever waits for the root has no finding of its own.
+        // A task that waits for the root has no finding of its own.
         let errors = look.findings().iter().filter(|code| **code == "nobody-left-to-wake").count();
         assert_eq!(errors, 1, "{case}: {}", look.text);
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{Look, Target, attach, skipped, testdata};
 use crate::python::pythons;
 
-/// What was seen of some worlds.
+/// The results of some worlds.
 #[derive(Default)]
 struct Tally {
     named: usize,
@@ -34,7 +34,7 @@ impl Tally {
         if look.code == 1 { self.named += 1 } else { self.missed.push(place) }
     }
 
-    /// Of those that never go on, four of five and more have to be named.
+    /// At least four of five that never go on have to be named.
     fn check(&self) {
         let (missed, all) = (self.missed.len(), self.named + self.missed.len());
         assert!(all > 0 && missed * 5 <= all, "{missed} of {all} were missed:\n{}", self.missed.join("\n"));
@@ -89,7 +89,6 @@ fn worlds_of_rust_are_judged_rightly() {
     compiler.args(["--edition", "2021", "-g"]);
     let program = compiled("native/worlds_of_rust.py", &mut compiler, "worlds-rust", COUNT);
     let Some(program) = program else { return skipped!("no rustc") };
-    // Where main sleeps it could send what a channel waits for, so less is named.
     let mut tally = Tally::default();
     (0..COUNT).for_each(|seed| tally.look(Command::new(&program).arg(seed.to_string()), &format!("Rust {seed}")));
     tally.check();

@@ -43,6 +43,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         children: children(proc_fs, processes),
         sharers: sharers::read(proc_fs, processes),
         stopped: processes.iter().filter_map(|one| Some((one.pid, stopped_by(proc_fs, one.pid)?))).collect(),
+        own_pipes: own_pipes(),
         ..KernelFacts::default()
     };
     let all_asked: Vec<Vec<Asked>> = processes
@@ -136,6 +137,12 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         in_flight.finish(proc_fs, &ends, &mut sockets, &mut facts);
     }
     facts
+}
+
+/// The pipes that are standard output and standard error of this very process.
+fn own_pipes() -> Vec<String> {
+    let ends = ["/proc/self/fd/1", "/proc/self/fd/2"].iter().filter_map(|end| std::fs::read_link(end).ok());
+    ends.map(|end| end.to_string_lossy().into_owned()).filter(|end| end.starts_with("pipe:")).collect()
 }
 
 /// The signal that stopped a process. For a stopped process the last field of stat is that signal and no exit status

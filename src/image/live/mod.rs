@@ -42,7 +42,7 @@ mod launch;
 mod locked_files;
 mod memory;
 mod nccl_ras;
-pub(crate) mod offspring;
+mod offspring;
 mod open;
 mod plan;
 mod proc_fs;

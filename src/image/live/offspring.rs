@@ -49,12 +49,6 @@ pub(super) fn asleep(proc_fs: &ProcFs, captured: &BTreeSet<i32>) -> Asleep {
     found
 }
 
-/// The pipes that are standard output and standard error of this very process.
-pub(crate) fn own_pipes() -> Vec<String> {
-    let ends = ["/proc/self/fd/1", "/proc/self/fd/2"].iter().filter_map(|end| std::fs::read_link(end).ok());
-    ends.map(|end| end.to_string_lossy().into_owned()).filter(|end| end.starts_with("pipe:")).collect()
-}
-
 /// Whether each thread of a process that lives sleeps.
 fn sleeps(proc_fs: &ProcFs, pid: i32) -> bool {
     let states = proc_fs.threads(pid).unwrap_or_default().into_iter();

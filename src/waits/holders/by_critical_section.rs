@@ -6,10 +6,10 @@
 //! paths take makes the thread a candidate.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::lock_steps::{self, Change, Guarded, LockSteps, Step};
+use super::lock_steps::{self, Ahead, Change, Guarded, LockSteps, Step};
 use crate::code::{CallSite, CallsAndWrites, Goal};
 use crate::image::{Addr, Gap};
 use crate::limits::code::CALLED_DEPTH;
@@ -55,6 +55,9 @@ type Index = HashMap<Addr, Vec<CriticalSection>>;
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     indices: RefCell<HashMap<&'static LockCalls, Rc<Index>>>,
+    ahead: RefCell<HashMap<&'static LockCalls, Rc<Vec<Ahead>>>>,
+    /// Locks whose givers are known.
+    asked: RefCell<HashSet<(&'static LockCalls, Addr)>>,
     steps: lock_steps::Memo,
 }
 
@@ -122,8 +125,8 @@ pub(crate) fn holders(
     is_found
 }
 
-/// Threads in code that may give `lock` back without having taken it: who takes a semaphore need not be who posts it. What they have
-/// taken already is not asked, as a holder that gives it back has to go on for that, too.
+/// Threads in code that may give `lock` back without having taken it, since any thread may post a semaphore; nothing the second time.
+/// Locks that they have taken themselves count, too: a holder has to go on before it gives its lock back.
 fn givers(
     memo: &Memo,
     process: &Process<'_>,
@@ -131,17 +134,34 @@ fn givers(
     key: &ResourceKey,
     calls: &'static LockCalls,
 ) -> Vec<WakeSource> {
-    let give = |thread: &ThreadView<'_>| {
-        let steps = LockSteps::new(&memo.steps, process, calls, thread.pthread);
-        let frames = frames(thread).iter().take(CODE_FRAMES).filter(|frame| frame.trust != Trust::Scan);
-        frames.filter_map(|frame| steps.gives_ahead(frame, lock)).next()
-    };
-    let source = |thread: &ThreadView<'_>| {
-        let what = format!("{} may call {} ahead of where it stands", thread.describe(), give(thread)?);
+    if !memo.asked.borrow_mut().insert((calls, lock)) {
+        return Vec::new();
+    }
+    let known = memo.ahead.borrow().get(calls).cloned();
+    let ahead = known.unwrap_or_else(|| {
+        let ahead = Rc::new(ahead(memo, process, calls));
+        memo.ahead.borrow_mut().insert(calls, ahead.clone());
+        ahead
+    });
+    let steps = LockSteps::new(&memo.steps, process, calls, None);
+    let source = |of_thread: &[Ahead]| {
+        let call = of_thread.iter().find_map(|one| steps.gives(one, lock))?;
+        let thread = &process.threads[of_thread.first()?.thread];
+        let what = format!("{} may call {call} ahead of where it stands", thread.describe());
         let by = Waker::Party(Party::Thread(process.context.process, thread.image.tid));
         Some(WakeSource { resource: key.clone(), waiter: None, by, what })
     };
-    process.threads.iter().filter_map(source).collect()
+    ahead.chunk_by(|one, next| one.thread == next.thread).filter_map(source).collect()
+}
+
+/// The calls ahead of the threads of a process, the innermost frames of each first.
+fn ahead(memo: &Memo, process: &Process<'_>, calls: &'static LockCalls) -> Vec<Ahead> {
+    let of_thread = |(position, thread): (usize, &ThreadView<'_>)| -> Vec<Ahead> {
+        let steps = LockSteps::new(&memo.steps, process, calls, thread.pthread);
+        let frames = frames(thread).iter().take(CODE_FRAMES).filter(|frame| frame.trust != Trust::Scan);
+        frames.filter_map(|frame| steps.ahead(position, frame)).collect()
+    };
+    process.threads.iter().enumerate().flat_map(of_thread).collect()
 }
 
 fn frames<'t>(thread: &'t ThreadView<'_>) -> &'t [NativeFrame] {

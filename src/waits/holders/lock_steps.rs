@@ -52,6 +52,15 @@ pub(super) struct Change {
     pub(super) writes: Vec<Addr>,
 }
 
+/// The changes that a frame's function makes, and where the frame stands in it.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// Position of the thread.
+    pub(super) thread: usize,
+    pc: Addr,
+    changes: Vec<Change>,
+}
+
 /// The net effect of a function's changes at one location.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -118,18 +127,23 @@ impl<'r> LockSteps<'r> {
         found
     }
 
-    /// The call by which the function of `frame` may give `lock` back from its pc on, with no call in between that takes it.
-    pub(super) fn gives_ahead(&self, frame: &NativeFrame, lock: Addr) -> Option<String> {
+    /// The changes that the function of `frame` makes, by which a lock may be given back from its pc on.
+    pub(super) fn ahead(&self, thread: usize, frame: &NativeFrame) -> Option<Ahead> {
         let start = self.process.context.symbols.function_start(frame.lookup)?;
         if !self.matters(start, CALLED_DEPTH) {
             return None;
         }
         let sites = self.code.read_around(frame, self.thread_pointer).calls;
-        let mut changes = self.changes(start, sites, &mut Guarded::new(), CALLED_DEPTH);
-        changes.retain(|change| change.lock.is_none_or(|known| known == lock));
-        let takes: Vec<Addr> = changes.iter().filter(|change| change.takes).map(|change| change.site.at).collect();
-        let is_ahead = |change: &&Change| self.path(frame.pc, Goal::Place(change.site.at), &takes) != Some(false);
-        let give = changes.iter().filter(|change| !change.takes).find(is_ahead)?;
+        let changes = self.changes(start, sites, &mut Guarded::new(), CALLED_DEPTH);
+        Some(Ahead { thread, pc: frame.pc, changes })
+    }
+
+    /// The call among them that may give `lock` back, with no call in between that takes it.
+    pub(super) fn gives(&self, ahead: &Ahead, lock: Addr) -> Option<String> {
+        let of_it = || ahead.changes.iter().filter(|change| change.lock.is_none_or(|known| known == lock));
+        let takes: Vec<Addr> = of_it().filter(|change| change.takes).map(|change| change.site.at).collect();
+        let is_ahead = |change: &&Change| self.path(ahead.pc, Goal::Place(change.site.at), &takes) != Some(false);
+        let give = of_it().filter(|change| !change.takes).find(is_ahead)?;
         let name = give.site.function.as_deref().unwrap_or("a function");
         Some(format!("{name} at {}", give.site.at))
     }

@@ -4,7 +4,7 @@
 
 mod things;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
@@ -56,25 +56,32 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// Without the waits that follow from others: whoever could end such a one waits for something that nobody gives.
 fn roots(context: &Context<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
-    let holds = &context.input.observations.holds;
+    let mut holders: HashMap<&ResourceKey, Vec<&Party>> = HashMap::new();
+    for hold in context.input.observations.holds.iter().filter(|hold| hold.gone.is_none()) {
+        holders.entry(&hold.resource).or_default().push(&hold.holder);
+    }
     let givers = |draft: &Draft| -> HashSet<&Party> {
-        let own = holds.iter().filter(|hold| draft.resources.contains(&hold.resource) && hold.gone.is_none());
-        own.map(|hold| &hold.holder).filter(|holder| !draft.parties.contains(holder)).collect()
+        let own = draft.resources.iter().filter_map(|key| holders.get(key)).flatten().copied();
+        own.filter(|holder| !draft.parties.contains(holder)).collect()
     };
     let givers: Vec<HashSet<&Party>> = drafts.iter().map(givers).collect();
     let waiting: HashSet<&Party> = drafts.iter().flat_map(|draft| &draft.parties).collect();
     // From those that follow from none of the others on. Those that only follow from each other all stay.
-    let is_root = |givers: &HashSet<&Party>| givers.is_empty() || !givers.iter().all(|giver| waiting.contains(giver));
+    let is_root = |givers: &HashSet<&Party>| givers.is_empty() || !givers.is_subset(&waiting);
     let roots: Vec<bool> = givers.iter().map(is_root).collect();
     let mut explained: HashSet<&Party> =
         drafts.iter().zip(&roots).filter(|(_, is_root)| **is_root).flat_map(|(draft, _)| &draft.parties).collect();
     let mut follows = vec![false; drafts.len()];
     loop {
-        let next = (0..drafts.len())
-            .find(|at| !roots[*at] && !follows[*at] && givers[*at].iter().all(|giver| explained.contains(giver)));
-        let Some(next) = next else { break };
-        follows[next] = true;
-        explained.extend(&drafts[next].parties);
+        let is_next = |at: &usize| !roots[*at] && !follows[*at] && givers[*at].is_subset(&explained);
+        let next: Vec<usize> = (0..drafts.len()).filter(is_next).collect();
+        if next.is_empty() {
+            break;
+        }
+        for at in next {
+            follows[at] = true;
+            explained.extend(&drafts[at].parties);
+        }
     }
     let roots = drafts.into_iter().zip(follows).filter(|(_, follows)| !follows);
     roots.map(|(draft, _)| draft).collect()
@@ -138,7 +145,7 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
                     (who, other) = (context.names.party(&waiter), context.names.party(&waker));
                 }
                 draft.title = Some(format!("{who} waits for {thing} and holds {name}, which {other} needs to {act}"));
-                draft.help = things::under_a_lock(&name, (&who, &other), completion, in_a_loop);
+                draft.help = things::under_a_lock(&name, &who, &other, completion, in_a_loop);
                 draft.parties.push(waker);
                 draft.resources.push(lock);
                 return draft;

@@ -147,7 +147,8 @@ pub(super) fn in_a_host_function(other: &str, act: &str) -> Vec<String> {
 /// Advice where a thread waits for `completion` while it holds a lock that `other` needs; `in_a_loop`: `other` runs an event loop.
 pub(super) fn under_a_lock(
     lock: &str,
-    (who, other): (&str, &str),
+    who: &str,
+    other: &str,
     completion: Option<Completion>,
     in_a_loop: bool,
 ) -> Vec<String> {

@@ -178,7 +178,7 @@ class Watcher:
                 self._monitor.send(event="finish", **event)
 
     def _plan(self, session: Session) -> None:
-        # A worker of pytest-xdist is told its tests one by one.
+        # A worker of pytest-xdist gets its tests one by one.
         if self._monitor is not None and not self._is_worker():
             self._monitor.plan(item.nodeid for item in session.items)
 
