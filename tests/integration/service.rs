@@ -142,12 +142,16 @@ fn an_idle_server_is_no_event() {
     let Some(hung) = start(&script, "workers") else { return };
     let hung = hung.settle(6);
     let pids = [target.pid().to_string(), hung.pid().to_string()];
-    let mut service = Service::start(&["--json", "--hang-after", "1s", "--timeout", "20s", &pids[0], &pids[1]]);
-    assert_eq!(service.event()["pid"], hung.pid());
-    let (code, rest, said) = service.wait();
-    // Something hangs at the end of the time.
-    assert_eq!(code, Some(1), "{said}");
-    assert!(rest.is_empty(), "{rest:?}");
+    // A loaded machine needs longer; something that hangs at the end of the time is the exit status.
+    let seen = ["5s", "20s", "80s", "240s"].into_iter().any(|timeout| {
+        let mut service = Service::start(&["--json", "--hang-after", "1s", "--timeout", timeout, &pids[0], &pids[1]]);
+        let (code, events, said) = service.wait();
+        assert_eq!(code, Some(i32::from(!events.is_empty())), "{said}");
+        let of_hung = |event: &str| serde_json::from_str::<Value>(event).is_ok_and(|event| event["pid"] == hung.pid());
+        assert!(events.len() <= 1 && events.iter().all(|event| of_hung(event)), "{events:?}");
+        !events.is_empty()
+    });
+    assert!(seen, "a deadlock was not seen in four minutes");
     // The example of `watch --help`, as it ends with the first hang.
     let mut alone = lockscope();
     alone.args(["watch", "--hang-after", "1s", &pids[0]]).stdin(Stdio::null()).stderr(Stdio::null());
