@@ -58,12 +58,12 @@
 //! launcher             -> limits
 //! nccl_ras             ->
 //! in_parts             ->
-//! origin               ->
 //! image                -> sys memory arch limits launcher nccl_ras in_parts
 //! recorder             -> limits image
 //! modules              -> memory arch limits image
 //! unwind               -> arch limits image modules
 //! symbols              -> limits image modules unwind
+//! origin               -> recorder symbols
 //! code                 -> arch limits image unwind symbols
 //! gpu                  -> limits image symbols
 //! python               -> limits image origin symbols
@@ -77,8 +77,8 @@
 //! waits::collective    ->
 //! waits::observations  -> image waits::model waits::circumstances waits::cluster waits::collective
 //! waits::blocked_call  -> arch image
-//! waits::c_library     -> arch image recorder
-//! waits::thread        -> arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
+//! waits::c_library     -> arch image
+//! waits::thread        -> origin arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
 //! waits::polling       -> python waits::thread
 //! waits::references    -> arch limits image waits::blocked_call waits::thread
 //! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
@@ -87,13 +87,13 @@
 //! waits::holders       -> limits reduction image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
-//! waits::libc          -> arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> origin arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::pools         -> image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::pools         -> origin image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::mpi           -> limits image code waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
-//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::references waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> origin arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::references waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::holders
 //! waits::lock_paths  -> image limits symbols unwind waits::label waits::kinds waits::model waits::observations waits::thread
 //! waits::wakers      -> image limits threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
@@ -105,8 +105,8 @@
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits in_parts image origin modules unwind symbols gpu python threads report verdict snapshot waits
-//! provoke              -> limits image recorder modules symbols waits report
-//! forecast             -> limits image recorder provoke modules symbols threads report waits
+//! provoke              -> origin limits image recorder modules symbols waits report
+//! forecast             -> origin limits image recorder provoke modules symbols threads report waits
 //! run                  -> sys limits image gpu report render analysis
 //! cli                  -> sys manual limits launcher image recorder provoke forecast job report verdict render snapshot analysis run
 //! internals            -> memory arch limits image modules unwind symbols code gpu python threads verdict job render snapshot analysis cli waits

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::image::live::own_files;
 use crate::image::{Addr, Files, Mapping, ProcessImage};
 use crate::modules::Modules;
+use crate::origin::takes_locks_for_callers;
 use crate::recorder::LockKind;
 use crate::recorder::orders::{MappedCode, Orders, Taken};
 use crate::report::{base_name, short_function};
@@ -45,7 +46,8 @@ pub(super) struct Spot {
 impl Spot {
     /// The line that matters: the program's own.
     pub(super) fn line(&self) -> Option<&Line> {
-        let is_own = |line: &&Line| line.file.as_deref().is_some_and(|file| !line.is_python || !is_locks_own(file));
+        let is_own =
+            |line: &&Line| line.file.as_deref().is_some_and(|file| !line.is_python || !takes_locks_for_callers(file));
         self.lines.iter().find(is_own).or_else(|| self.lines.first())
     }
 
@@ -218,11 +220,6 @@ impl Places<'_> {
         };
         texts.entry((file.to_owned(), line)).or_insert_with(read).clone()
     }
-}
-
-/// Files that take a lock for their callers.
-pub(super) fn is_locks_own(file: &str) -> bool {
-    file.ends_with("/threading.py") || file.starts_with("<frozen ")
 }
 
 /// The name of the lock in the line of Python that takes it: `with self.lock:`, `lock.acquire()`.

@@ -3,8 +3,9 @@
 //! In: recordings. Out: [`Prediction`]s, of each pair of places one; and the places where something was taken that come
 //! nearest to one at which nothing was.
 
-use super::places::{Line, Places, Spot, is_locks_own};
+use super::places::{Line, Places, Spot};
 use super::{Recording, Suppressions, Told, grouped, title, who};
+use crate::origin::takes_locks_for_callers;
 use crate::provoke::resolve::{IMPORT_SYSTEM, build_of};
 use crate::provoke::{At, Member, NativePlace, Place, Prediction, PythonPlace};
 use crate::recorder::LockKind;
@@ -45,7 +46,7 @@ pub(crate) fn wake_ups(recordings: &[Recording], suppressions: &Suppressions) ->
                 // The interpreter's own threads wake who starts them, and guard that.
                 let is_its_own = |spot: &Spot| {
                     let file = spot.line().filter(|line| line.is_python).and_then(|line| line.file.as_deref());
-                    file.is_some_and(is_locks_own)
+                    file.is_some_and(takes_locks_for_callers)
                 };
                 if spots.iter().any(is_its_own) || suppressions.fit(spots.iter()) {
                     continue;
@@ -179,7 +180,7 @@ fn is_at(target: &Target, taken: &Taken, orders: &Orders) -> bool {
         }
         Target::Python { file, line, function, caller } => {
             let all = || orders.sites.get(&taken.site).into_iter().flatten();
-            let mut frames = all().skip(all().position(|frame| !is_locks_own(&frame.file)).unwrap_or(0));
+            let mut frames = all().skip(all().position(|frame| !takes_locks_for_callers(&frame.file)).unwrap_or(0));
             let is_own = frames.next().is_some_and(|frame| {
                 base_name(&frame.file) == file
                     && (*line == 0 || frame.line == *line)

@@ -18,9 +18,8 @@ use crate::image::live::own_files;
 use crate::limits::forecast::{LARGEST_SEARCHED, MOST_MODULES};
 use crate::limits::symbols::MOST_SYMBOLS;
 use crate::limits::{self, Bounded};
-use crate::recorder::is_recorder;
+use crate::origin::is_c_library;
 use crate::report::base_name;
-use crate::waits::c_library::is_c_library;
 
 /// Modules that a gap names.
 const NAMED: usize = 5;
@@ -167,7 +166,7 @@ fn is_file(path: &str) -> bool {
 /// The locks of its own that a module has, by its file.
 pub(super) fn own_locks(name: &str, bytes: &[u8]) -> Vec<Own> {
     let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else { return Vec::new() };
-    if is_c_library(name) || is_recorder(name) {
+    if is_c_library(name) {
         return Vec::new();
     }
     let mut found = Vec::new();

@@ -52,27 +52,43 @@ impl PythonFolders {
     /// Whose code a file is.
     pub(crate) fn of(&self, file: &str) -> Origin {
         if let Some(module) = file.strip_prefix("<frozen ") {
-            let first = first_part(module.trim_end_matches('>'), '.');
-            return if FROZEN.contains(&first) { stdlib(first) } else { Origin::default() };
+            let module = module.trim_end_matches('>');
+            return if FROZEN.contains(&first_part(module)) { stdlib(module) } else { Origin::default() };
         }
-        if self.lockscope.as_deref().is_some_and(|folder| below(file, folder).is_some()) {
-            return Origin::named(OriginKind::Lockscope, "lockscope");
+        if let Some(rest) = self.lockscope.as_deref().and_then(|folder| below(file, folder)) {
+            return package(&format!("lockscope.{}", module(rest)));
         }
         if let Some(rest) = self.packages.iter().filter_map(|folder| below(file, folder)).min_by_key(|rest| rest.len())
         {
-            return package(rest);
+            return package(&module(rest));
         }
         if let Some(rest) = self.stdlib.iter().find_map(|folder| below(file, folder)) {
             // Without a virtual environment, packages lie in a folder of the library's.
             let installed = PACKAGE_FOLDERS.iter().find_map(|name| below(rest, name));
-            return installed.map_or_else(|| stdlib(first_part(rest, '/')), package);
+            return installed.map_or_else(|| stdlib(&module(rest)), |rest| package(&module(rest)));
         }
         if let Some(rest) = self.from_mappings.and_then(|version| installed(file, version)) {
-            return package(rest);
+            return package(&module(rest));
         }
-        let first = first_part(file, '/');
-        if self.bundled.contains(first) { stdlib(first) } else { Origin::default() }
+        let module = module(file);
+        if self.bundled.contains(first_part(&module)) { stdlib(&module) } else { Origin::default() }
     }
+
+    /// Whose code a native module is, where its file lies in one of the folders: an extension module.
+    pub(crate) fn of_native_module(&self, path: &str) -> Option<Origin> {
+        let origin = self.of(path);
+        let kind = match origin.kind {
+            OriginKind::Stdlib => OriginKind::Interpreter,
+            OriginKind::Program => return None,
+            kind => kind,
+        };
+        Some(Origin { kind, module: None, ..origin })
+    }
+}
+
+/// Whether code of this file takes a lock on behalf of its caller, for records that have names of files and nothing besides.
+pub(crate) fn takes_locks_for_callers(file: &str) -> bool {
+    file.ends_with("/threading.py") || file.starts_with("<frozen ")
 }
 
 /// Names that `site` gives folders of installed packages; the second one is Debian's.
@@ -93,25 +109,30 @@ fn installed(path: &str, (major, minor): (u8, u8)) -> Option<&str> {
     })
 }
 
-/// `threading.py` and `asyncio/base_events.py` are of the modules `threading` and `asyncio`.
-fn first_part(path: &str, separator: char) -> &str {
-    let first = path.split(separator).next().unwrap_or(path);
-    first.strip_suffix(".py").or_else(|| first.strip_suffix(".pyc")).unwrap_or(first)
+/// `asyncio/base_events.py` is the module `asyncio.base_events`.
+fn module(path: &str) -> String {
+    let path = path.strip_suffix(".py").or_else(|| path.strip_suffix(".pyc")).unwrap_or(path);
+    path.strip_suffix("/__init__").unwrap_or(path).replace('/', ".")
+}
+
+/// The outermost package of a module, or the module itself.
+fn first_part(module: &str) -> &str {
+    module.split('.').next().unwrap_or(module)
 }
 
 fn stdlib(module: &str) -> Origin {
-    Origin::named(OriginKind::Stdlib, module)
+    Origin { module: Some(module.into()), ..Origin::named(OriginKind::Stdlib, first_part(module)) }
 }
 
-/// `_pytest/runner.py` is of pytest.
-fn package(path: &str) -> Origin {
-    let name = first_part(path, '/').trim_start_matches('_');
+/// `_pytest.runner` is of pytest.
+fn package(module: &str) -> Origin {
+    let name = first_part(module).trim_start_matches('_');
     let kind = match name {
         "lockscope" => OriginKind::Lockscope,
         _ if TEST_RUNNERS.contains(&name) => OriginKind::TestRunner,
         _ => OriginKind::Package,
     };
-    Origin::named(kind, name)
+    Origin { module: Some(module.into()), ..Origin::named(kind, name) }
 }
 
 #[cfg(test)]

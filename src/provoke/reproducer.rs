@@ -5,6 +5,7 @@
 //! left out.
 
 use super::{At, Member, NativePlace, Place, Prediction, PythonPlace};
+use crate::origin::takes_locks_for_callers;
 use crate::report::{Cycle, Edge, Frame, FrameKind, Hold, Report, Resource, TakenAt, Thread, Wait};
 use crate::waits::kinds::{Topic, World};
 
@@ -137,5 +138,5 @@ fn python(file: String, line: u32, function: String) -> At {
 
 /// Frames that take a lock for whoever calls them.
 fn is_locks_own(frame: &Frame) -> bool {
-    frame.file.as_deref().is_some_and(|file| file.ends_with("/threading.py") || file.starts_with("<frozen "))
+    frame.file.as_deref().is_some_and(takes_locks_for_callers)
 }

@@ -9,7 +9,6 @@ use std::io;
 
 use super::{escape, headline, view};
 use crate::report::{Frame, Process, Report, Thread, installed};
-use crate::waits::c_library::is_c_library;
 
 /// Places: a pool of hundreds of threads is one line, too.
 const MOST_PLACES: usize = 16;
@@ -89,7 +88,7 @@ pub(super) fn place(report: &Report, process: &Process, thread: &Thread) -> Opti
     let told = [site.caller, site.call].into_iter().flatten().filter_map(|index| thread.frames.get(index));
     let outside = || thread.frames.iter().skip(from);
     // Without lines: the first function that is no library's.
-    let of_program = |frame: &&Frame| frame.library.is_none() && !frame.module.as_deref().is_some_and(is_c_library);
+    let of_program = |frame: &&Frame| frame.library.is_none();
     told.chain(outside()).find_map(own_line).or_else(|| outside().filter(of_program).find_map(view::place_or_module))
 }
 

@@ -5,10 +5,12 @@
 //! frame's stack pointer and its CFA. This needs no symbol, and it holds for stripped interpreters whose eval
 //! loop runs outside its own symbol. Up to 3.9 there is no such variable, and the name of the C function decides.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use super::{Frame, FrameKind, Thread, missing_names};
 use crate::image::{ProcessImage, TaskState};
+use crate::origin::{NativeCode, Origin, OriginKind, PythonFolders, of_module};
 use crate::python::{EvalEntry, Python, PythonThread};
 use crate::recorder::is_recorder;
 use crate::symbols::{Symbol, Symbols};
@@ -22,6 +24,7 @@ pub(crate) fn merge(
     python: Option<&Python>,
 ) -> Vec<Thread> {
     let names = missing_names(image, symbols, &stacks);
+    let origins = Origins::of(symbols, python);
     let mut by_thread = HashMap::<i32, Vec<(usize, &PythonThread)>>::new();
     for (position, state) in python.iter().flat_map(|python| python.threads.iter().enumerate()) {
         if let Some(tid) = state.tid {
@@ -43,7 +46,7 @@ pub(crate) fn merge(
                 tid: thread.tid,
                 name: name.or_else(|| names.get(&thread.tid).cloned()).unwrap_or_else(|| thread.name.clone()),
                 python: states().map(|(position, _)| position).next(),
-                frames: merge_one(symbols, &native, &entries),
+                frames: merge_one(symbols, &origins, &native, &entries),
                 native,
             }
         })
@@ -54,10 +57,35 @@ pub(crate) fn merge(
 pub(crate) fn merge_again(symbols: &Symbols<'_>, thread: &mut Thread, python: Option<&Python>) {
     let states = python.iter().flat_map(|python| &python.threads).filter(|state| state.tid == Some(thread.tid));
     let entries: Vec<&EvalEntry> = states.flat_map(|state| &state.entries).collect();
-    thread.frames = merge_one(symbols, &thread.native, &entries);
+    thread.frames = merge_one(symbols, &Origins::of(symbols, python), &thread.native, &entries);
 }
 
-fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
+/// Whose each module is, decided where it is first met.
+struct Origins<'p> {
+    modules: Vec<OnceCell<Origin>>,
+    folders: Option<&'p PythonFolders>,
+}
+
+impl<'p> Origins<'p> {
+    fn of(symbols: &Symbols<'_>, python: Option<&'p Python>) -> Origins<'p> {
+        let modules = vec![OnceCell::new(); symbols.modules().list.len()];
+        Origins { modules, folders: python.map(|python| &*python.folders) }
+    }
+
+    fn module(&self, symbols: &Symbols<'_>, position: Option<usize>) -> Origin {
+        let decided = position.and_then(|at| Some((self.modules.get(at)?, symbols.modules().list.get(at)?)));
+        let decide = |name: &str, path: &str| {
+            let named = of_module(name);
+            let installed = || self.folders.and_then(|folders| folders.of_native_module(path));
+            if named.is_program() { installed().unwrap_or(named) } else { named }
+        };
+        decided
+            .map(|(cell, module)| cell.get_or_init(|| decide(&module.name, &module.path)).clone())
+            .unwrap_or_default()
+    }
+}
+
+fn merge_one(symbols: &Symbols<'_>, origins: &Origins<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
     let of_python: usize = entries.iter().map(|entry| entry.frames.len()).sum();
     let mut merged = Vec::with_capacity(native.frames.len() + of_python);
     let mut names: Vec<Option<Symbol>> = native.frames.iter().map(|frame| symbols.function(frame.lookup)).collect();
@@ -70,7 +98,7 @@ fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]
         if here().next().is_some() {
             here().for_each(|entry| merged.extend(python_frames(entry, Some(position))));
         } else {
-            merged.extend(native_frames(symbols, frame, names[position].take(), position));
+            merged.extend(native_frames(symbols, origins, frame, names[position].take(), position));
         }
     }
     let unplaced: Vec<_> =
@@ -116,8 +144,15 @@ fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item
 }
 
 /// A native frame, before it the calls that were inlined into it.
-fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, symbol: Option<Symbol>, position: usize) -> Vec<Frame> {
-    let module = symbols.modules().at(frame.lookup).map(|m| &symbols.modules().list[m]);
+fn native_frames(
+    symbols: &Symbols<'_>,
+    origins: &Origins<'_>,
+    frame: &NativeFrame,
+    symbol: Option<Symbol>,
+    position: usize,
+) -> Vec<Frame> {
+    let at = symbols.modules().at(frame.lookup);
+    let module = at.map(|m| &symbols.modules().list[m]);
     // It stands between a call and the C library's function, and is nobody's code that hangs.
     if module.is_some_and(|module| is_recorder(&module.name)) {
         return Vec::new();
@@ -131,30 +166,28 @@ fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, symbol: Option<Symb
         native: Some(position),
         ..Frame::of(FrameKind::Native, symbol.map(|symbol| symbol.name))
     };
-    if module.is_some_and(|m| is_interpreter_or_libc(&m.name)) {
-        return vec![base];
+    let of_module = origins.module(symbols, at);
+    let decided = |frame: Frame| {
+        let (function, file) = (frame.function.as_deref(), frame.file.as_deref());
+        let origin = NativeCode { function, mangling: frame.mangling, file }.origin(&of_module);
+        Frame { origin, ..frame }
+    };
+    // Lines inside the interpreter and the C library help nobody with a hang, and their debug information is large.
+    if matches!(of_module.kind, OriginKind::Interpreter | OriginKind::CLibrary) {
+        return vec![decided(base)];
     }
     let source = symbols.source(frame.lookup);
     if source.is_empty() {
-        return vec![base];
+        return vec![decided(base)];
     }
-    source
-        .into_iter()
-        .map(|place| Frame {
-            kind: if place.inlined { FrameKind::Inline } else { FrameKind::Native },
-            function: if place.inlined { place.function } else { base.function.clone().or(place.function) },
-            file: place.file,
-            line: place.line,
-            ..base.clone()
-        })
-        .collect()
-}
-
-/// Lines inside the interpreter and libc help nobody with a hang, and their debug information is large.
-fn is_interpreter_or_libc(name: &str) -> bool {
-    ["libpython", "python3", "python2", "libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl", "libm.so"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+    let placed = source.into_iter().map(|place| Frame {
+        kind: if place.inlined { FrameKind::Inline } else { FrameKind::Native },
+        function: if place.inlined { place.function } else { base.function.clone().or(place.function) },
+        file: place.file,
+        line: place.line,
+        ..base.clone()
+    });
+    placed.map(decided).collect()
 }
 
 fn mark(text: &str) -> Frame {

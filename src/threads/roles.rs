@@ -35,8 +35,8 @@ enum Where {
     Name,
     /// A native function's name contains it.
     Function,
-    /// A native frame lies in a module whose name begins with it.
-    Module,
+    /// A frame runs code of the whole that has this common name.
+    Code,
     /// A Python frame's file contains it.
     File,
 }
@@ -71,26 +71,21 @@ const ROLES: &[(Where, &str, Role)] = &[
     (Where::Function, "kmp_launch_thread", library("worker of OpenMP")),
     (Where::Function, "CUDACachingAllocator", for_program("in PyTorch's caching allocator")),
     (Where::Function, "c10d::ProcessGroupNCCL", for_program("in PyTorch's ProcessGroupNCCL")),
-    (Where::Module, "libnccl", for_program("in NCCL")),
-    (Where::Module, "librmm", for_program("in RMM")),
-    (Where::File, "/rmm/", for_program("in RMM")),
-    (Where::Module, "libucp", for_program("in UCX")),
-    (Where::Module, "libuct", for_program("in UCX")),
-    (Where::File, "/numba_cuda/", for_program("in Numba's CUDA")),
+    (Where::Code, "NCCL", for_program("in NCCL")),
+    (Where::Code, "rmm", for_program("in RMM")),
+    (Where::Code, "ucx", for_program("in UCX")),
+    (Where::Code, "numba_cuda", for_program("in Numba's CUDA")),
     (Where::File, "numba/cuda/", for_program("in Numba's CUDA")),
-    (Where::Module, "libjax", for_program("in JAX")),
-    (Where::Module, "xla_extension", for_program("in JAX")),
-    (Where::Module, "xla_cuda_plugin", for_program("in JAX")),
-    (Where::File, "/jax/", for_program("in JAX")),
-    (Where::File, "/cupy/", for_program("in CuPy")),
+    (Where::Code, "jax", for_program("in JAX")),
+    (Where::Code, "jaxlib", for_program("in JAX")),
+    (Where::Code, "cupy", for_program("in CuPy")),
+    (Where::Code, "cupyx", for_program("in CuPy")),
+    (Where::Code, "cupy_backends", for_program("in CuPy")),
     (Where::Function, "__pyx_pf_4cupy", for_program("in CuPy")),
     (Where::Function, "__pyx_f_4cupy", for_program("in CuPy")),
     (Where::Function, "__pyx_pf_13cupy_backends", for_program("in CuPy")),
     (Where::Function, "__pyx_f_13cupy_backends", for_program("in CuPy")),
-    (Where::Module, "libtorch_cuda", for_program("in PyTorch")),
-    (Where::Module, "libtorch_python", for_program("in PyTorch")),
-    (Where::Module, "libc10", for_program("in PyTorch")),
-    (Where::File, "/torch/", for_program("in PyTorch")),
+    (Where::Code, "torch", for_program("in PyTorch")),
 ];
 
 // A row is a bit of a set.
@@ -110,8 +105,10 @@ impl<'t> RoleFinder<'t> {
         let RoleFinder { rows, frames } = self;
         let by_name = rows.of(Where::Name, Some(name));
         let frames = frames.of(&thread.frames, |frame| match frame.kind {
-            FrameKind::Python => rows.of(Where::File, frame.file.as_deref()),
-            _ => rows.of(Where::Function, frame.function.as_deref()) | rows.of(Where::Module, frame.module.as_deref()),
+            FrameKind::Python => {
+                rows.of(Where::File, frame.file.as_deref()) | rows.of(Where::Code, frame.origin.common_name())
+            }
+            _ => rows.of(Where::Function, frame.function.as_deref()) | rows.of(Where::Code, frame.origin.common_name()),
         });
         let all = frames.iter().fold(by_name, |all, (_, rows)| all | rows);
         ROLES.get(all.trailing_zeros() as usize).map(|(_, _, role)| role)
@@ -126,7 +123,8 @@ impl<'t> Rows<'t> {
     fn of(&mut self, place: Where, found: Option<&'t str>) -> u64 {
         let Some(found) = found else { return 0 };
         let fits = |text: &str| match place {
-            Where::Name | Where::Module => found.starts_with(text),
+            Where::Name => found.starts_with(text),
+            Where::Code => found == text,
             Where::Function | Where::File => found.contains(text),
         };
         let of_place = || ROLES.iter().zip(0u32..).filter(|((of, text, _), _)| *of == place && fits(text));

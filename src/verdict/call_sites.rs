@@ -3,40 +3,33 @@
 //!
 //! In: merged frames. Out: a [`CallSite`] and a [`Library`]. It makes no sentence of them.
 
-use super::owners;
+use crate::origin::{OriginKind, is_cuda_call};
 use crate::report::{CallSite, Callback, Library};
 use crate::threads::{Frame, FrameKind};
-use crate::waits::c_library::is_c_library;
-use crate::waits::cuda;
 
-/// Whose code a frame runs, where that is known and not the program's.
+/// Whose code a frame runs, where that is known and not the program's. Of CUDA and NCCL, entry points only.
 pub(super) fn library_of(frame: &Frame) -> Option<Library> {
-    let file = frame.file.as_deref();
-    match frame.kind {
-        FrameKind::Boundary => None,
-        FrameKind::Python => frame.origin.waits_for_caller().then_some(Library::Python),
-        FrameKind::Native | FrameKind::Inline => {
-            let function = frame.function.as_deref().unwrap_or_default();
-            // Inlined or not: the files of Rust's library are named so in debug information.
-            let is_rust = |file: &str| file.starts_with("/rustc/") || file.contains("/lib/rustlib/src/");
-            if cuda::calls::is_api(function) {
-                Some(Library::Cuda)
-            } else if is_nccl(function) {
-                Some(Library::Nccl)
-            } else if frame.module.as_deref().is_some_and(is_c_library) {
-                Some(Library::C)
-            } else {
-                file.is_some_and(is_rust).then_some(Library::Rust)
-            }
-        }
+    let is_entry = |prefix: &str| frame.function.as_deref().is_some_and(|name| name.starts_with(prefix));
+    match frame.origin.kind {
+        _ if frame.kind == FrameKind::Python => frame.origin.waits_for_caller().then_some(Library::Python),
+        OriginKind::Cuda => frame.function.as_deref().is_some_and(is_cuda_call).then_some(Library::Cuda),
+        OriginKind::Nccl => is_entry("nccl").then_some(Library::Nccl),
+        OriginKind::CLibrary => Some(Library::C),
+        OriginKind::RustLibrary => frame.file.is_some().then_some(Library::Rust),
+        _ => None,
     }
 }
 
-/// Whether a function is named like an entry point of NCCL: `ncclAllReduce`.
-fn is_nccl(function: &str) -> bool {
-    let rest =
-        function.strip_prefix("nccl").filter(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()));
-    rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+/// Whether a frame runs the program's own code; a mark that is no frame runs none.
+pub(super) fn is_own(frame: &Frame) -> bool {
+    frame.kind != FrameKind::Boundary && frame.origin.is_program()
+}
+
+/// The first frame of the program's own from `from` on: one with a line, if possible.
+pub(super) fn own(frames: &[Frame], from: usize) -> Option<usize> {
+    let own = || frames.iter().enumerate().skip(from).filter(|(_, frame)| is_own(frame));
+    let lined = own().find(|(_, frame)| frame.line.is_some());
+    lined.or_else(|| own().next()).map(|(position, _)| position)
 }
 
 /// Whether this is an entry point of CUDA or NCCL.
@@ -52,11 +45,11 @@ pub(super) fn call_site(frames: &[Frame], from: usize) -> CallSite {
     let all = || frames.iter().enumerate().skip(from);
     let python = || all().filter(|(_, frame)| frame.kind == FrameKind::Python);
     if let Some((called, caller)) = library_call(python()) {
-        return CallSite { call: Some(called), caller: owners::own(frames, caller).or(Some(caller)) };
+        return CallSite { call: Some(called), caller: own(frames, caller).or(Some(caller)) };
     }
     if first.kind == FrameKind::Python {
-        let is_of_others = owners::owner(first).is_some();
-        let caller = owners::own(frames, from + 1).filter(|_| is_of_others);
+        let is_of_others = !is_own(first);
+        let caller = own(frames, from + 1).filter(|_| is_of_others);
         return CallSite { call: Some(from), caller };
     }
     let native = || all().take_while(|(_, frame)| frame.kind != FrameKind::Python);
@@ -64,19 +57,18 @@ pub(super) fn call_site(frames: &[Frame], from: usize) -> CallSite {
     let named = || native().find(|(_, frame)| !is_inner(frame)).unwrap_or((from, first));
     // A function of the program says more than one of a library that called it, even where it has no name.
     let nameless = |(named, of): &(usize, &Frame)| {
-        let is_own =
-            |frame: &Frame| frame.function.is_none() && frame.module.is_some() && owners::owner(frame).is_none();
-        let library = owners::owner(of).is_some();
-        native().take_while(|(at, _)| at < named).find(|(_, frame)| library && is_own(frame))
+        let is_nameless = |frame: &Frame| frame.function.is_none() && frame.module.is_some() && is_own(frame);
+        let of_library = !is_own(of);
+        native().take_while(|(at, _)| at < named).find(|(_, frame)| of_library && is_nameless(frame))
     };
     let (call, frame) = gpu.unwrap_or_else(|| nameless(&named()).unwrap_or_else(named));
     // A function of the program itself says where it is; one of a library says who called it.
-    let is_own = owners::owner(frame).is_none() && frame.line.is_some();
+    let is_line = is_own(frame) && frame.line.is_some();
     let python = || frames.iter().enumerate().skip(call + 1).find(|(_, frame)| frame.kind == FrameKind::Python);
     let python = || python().map(|(position, _)| position);
-    let caller = match is_own {
+    let caller = match is_line {
         true => python(),
-        false => owners::own(frames, call + 1).or_else(python),
+        false => own(frames, call + 1).or_else(python),
     };
     CallSite { call: Some(call), caller }
 }
@@ -99,8 +91,7 @@ pub(super) fn anywhere(frames: &[Frame]) -> CallSite {
     let named = frames.iter().position(|frame| frame.function.is_some());
     // The interpreter's own work for the program does not describe a thread that runs.
     let site = named.map_or(CallSite::default(), |at| call_site(frames, at));
-    let is_interpreter =
-        |at: usize| frames.get(at).and_then(owners::owner).is_some_and(|owner| owner == owners::CPYTHON);
+    let is_interpreter = |at: usize| frames.get(at).is_some_and(|frame| frame.origin.kind == OriginKind::Interpreter);
     match (site.call, site.caller) {
         (Some(call), Some(caller)) if is_interpreter(call) => CallSite { call: Some(caller), caller: None },
         _ => site,
@@ -179,5 +170,15 @@ mod tests {
         let on_the_way = [native("take_gil"), native("ffi_closure"), native("cuMemAlloc"), python("f", "/a.py")];
         assert_eq!(callback(&on_the_way, 0, 2, true), Some(Callback { frame: None }));
         assert_eq!(callback(&on_the_way, 0, 2, false), None);
+    }
+
+    #[test]
+    fn the_first_own_frame_is_one_with_a_line_if_there_is_such() {
+        let own_frame = || frame(FrameKind::Native, "Cache::get(int)", None, Some("fastcache.so"));
+        let libc = || native("pthread_mutex_lock");
+        assert_eq!(own(&[libc(), own_frame(), python("f", "/srv/a.py")], 0), Some(2));
+        assert_eq!(own(&[libc(), own_frame(), libc()], 0), Some(1));
+        assert_eq!(own(&[libc()], 0), None);
+        assert_eq!(own(&[own_frame()], 9), None);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! In: the judged sample. Out: sentences, and the threads that they are about. It decides nothing.
 
+use super::call_sites;
 use super::context::Context;
-use super::owners;
 use super::summary::library_threads;
 use crate::report::short_function;
 use crate::threads::{Frame, FrameKind};
@@ -67,7 +67,7 @@ fn behind_one(context: &Context<'_>) -> Option<Foremost> {
 /// The function that Python called, where a library without lines in its frames rests in the C library: `sqlite3_step`, not `clock_nanosleep`.
 fn library_call(frames: &[Frame]) -> Option<String> {
     let native = frames.iter().take_while(|frame| frame.kind != FrameKind::Python);
-    let is_entry = |frame: &&Frame| frame.file.is_none() && owners::owner(frame).is_none() && frame.function.is_some();
+    let is_entry = |frame: &&Frame| frame.file.is_none() && call_sites::is_own(frame) && frame.function.is_some();
     let entry = native.filter(is_entry).last()?;
     entry.function.as_deref().filter(|_| frames.iter().any(|frame| frame.kind == FrameKind::Python)).map(short_function)
 }

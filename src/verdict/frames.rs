@@ -3,7 +3,7 @@
 //!
 //! In: merged threads. Out: a [`ThreadFrames`] for each. It decides nothing of them but whose code they run.
 
-use super::{call_sites, owners};
+use super::call_sites;
 use crate::in_parts::make_each;
 use crate::report::{self, CallSite};
 use crate::threads::{Alike, Frame, Thread};
@@ -44,7 +44,7 @@ struct Whose {
 
 impl Whose {
     fn of(frame: &Frame) -> Whose {
-        Whose { library: call_sites::library_of(frame), belongs_to: owners::owner(frame).map(Into::into) }
+        Whose { library: call_sites::library_of(frame), belongs_to: frame.origin.common_name().map(Into::into) }
     }
 }
 

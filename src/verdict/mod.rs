@@ -12,7 +12,6 @@ mod foremost;
 pub(crate) mod frames;
 mod kept;
 pub(crate) mod names;
-mod owners;
 pub(crate) mod participants;
 mod summary;
 pub(crate) mod suspicion;

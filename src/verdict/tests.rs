@@ -167,13 +167,14 @@ fn refuted(judgement: &Judgement) -> Confirmed {
 fn frame(text: &str) -> Frame {
     let python = text.split_once('@');
     let (file, line) = match python.and_then(|(_, place)| place.rsplit_once(':')) {
-        Some((file, line)) => (Some(file.into()), line.parse().ok()),
+        Some((file, line)) => (Some(file), line.parse().ok()),
         None => (None, None),
     };
     let module = text.strip_suffix('!');
     let kind = if python.is_some() { FrameKind::Python } else { FrameKind::Native };
-    let function = module.is_none().then(|| python.map_or(text, |(function, _)| function).into());
-    Frame { module: module.map(Into::into), file, line, pc: Some(Addr(0x40)), ..Frame::of(kind, function) }
+    let function = python.map_or(text, |(function, _)| function);
+    let function = if module.is_none() { function } else { "" };
+    Frame { line, pc: Some(Addr(0x40)), ..testing::frame(kind, function, file, module) }
 }
 
 const LAUNCH: &[&str] =

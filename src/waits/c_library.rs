@@ -5,15 +5,6 @@
 
 use crate::arch::Architecture;
 use crate::image::{Addr, Memory, MemoryExt, ProcessImage};
-use crate::recorder::is_recorder;
-
-/// How the names of the C library's modules begin.
-const C_LIBRARY: &[&str] = &["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"];
-
-/// Whether a module of this name is the C library's, or the recorder that stands in front of it: what calls the one calls the other.
-pub(crate) fn is_c_library(module: &str) -> bool {
-    C_LIBRARY.iter().any(|prefix| module.starts_with(prefix)) || is_recorder(module)
-}
 
 /// Which C library a process runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

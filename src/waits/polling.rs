@@ -10,7 +10,7 @@ use crate::python::inspect::Inspector;
 /// The frames of Python, from the one that sleeps on outwards, in which the lock request may be.
 const INNERMOST: usize = 3;
 /// Where the package filelock has its code: it closes the file after each try, and knows it by its name.
-const FILELOCK: &str = "/filelock/";
+const FILELOCK: &str = "filelock";
 /// The names by which code requests a lock, and the names in /proc/locks.
 const CALLS: &[(&str, &[&str])] = &[("flock", &["FLOCK"]), ("lockf", &["POSIX"])];
 /// With this flag the call returns at once if another process has the lock.
@@ -44,7 +44,7 @@ fn by_own_code(inspector: &Inspector<'_>, frames: &[&PythonFrame]) -> Option<Pol
 }
 
 fn by_filelock(inspector: &Inspector<'_>, frames: &[&PythonFrame]) -> Option<Polled> {
-    let own: Vec<&&PythonFrame> = frames.iter().filter(|frame| frame.file.contains(FILELOCK)).collect();
+    let own: Vec<&&PythonFrame> = frames.iter().filter(|frame| frame.origin.is_package(FILELOCK)).collect();
     if own.is_empty() {
         return None;
     }

@@ -8,6 +8,7 @@ use crate::arch::Architecture;
 use crate::arch::system_calls::{FUTEX, SystemCall};
 use crate::image::{Addr, Fault, Image, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage};
 use crate::modules::Modules;
+use crate::origin::{NativeCode, Origin};
 use crate::python::Python;
 use crate::symbols::{Mangling, Symbol, SymbolCache, Symbols, Tables};
 use crate::threads::{Frame, FrameKind, Thread};
@@ -167,7 +168,11 @@ impl Made {
                 trust: Trust::Cfi,
                 signal: false,
             });
-            frames.push(Frame { native: Some(n), ..Frame::of(FrameKind::Native, Some((*name).into())) });
+            let mangling = if name.contains("::") { Mangling::Rust } else { Mangling::Plain };
+            let code = NativeCode { function: Some(name), mangling, file: None };
+            let origin = code.origin(&Origin::default());
+            let named = Frame::of(FrameKind::Native, Some((*name).into()));
+            frames.push(Frame { native: Some(n), mangling, origin, ..named });
         }
         let tid = self.threads[index].tid;
         self.stacks.push(Thread {

@@ -18,6 +18,7 @@ use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, Scatter, ThreadImage};
 use crate::limits::holders::GENERATIONS;
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
+use crate::origin::{OriginKind, of_module};
 use crate::python::Python;
 use crate::symbols::{Symbols, base_range, begins_with};
 use crate::threads::{Frame, Thread};
@@ -415,14 +416,11 @@ impl<'a> ThreadView<'a> {
     pub(crate) fn first_library(&self, process: &Process<'_>) -> Option<String> {
         let modules = process.context.symbols.modules();
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        let of_language = ["libstdc++", "libc++", "[vdso]"];
-        let first =
-            frames.iter().take(SEARCHED_FRAMES).filter_map(|frame| modules.list.get(modules.at(frame.pc)?)).find(
-                |module| {
-                    !c_library::is_c_library(&module.name)
-                        && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
-                },
-            )?;
+        let is_plain =
+            |kind: OriginKind| matches!(kind, OriginKind::CLibrary | OriginKind::CppLibrary | OriginKind::Kernel);
+        let mut listed =
+            frames.iter().take(SEARCHED_FRAMES).filter_map(|frame| modules.list.get(modules.at(frame.pc)?));
+        let first = listed.find(|module| !is_plain(of_module(&module.name).kind))?;
         // libffi makes calls for other code, as ctypes does for Python, and has no lock of its own.
         (first.name.contains(".so") && !first.name.starts_with("libffi")).then(|| first.name.to_string())
     }

@@ -5,11 +5,11 @@
 
 use crate::graph::{Cycle, CycleEdge};
 use crate::limits::verdict::{NAMED_IN_A_TITLE, OUTERMOST_FRAMES};
+use crate::origin::OriginKind;
 use crate::report::Severity;
 use crate::threads::{Frame, FrameKind};
 use crate::verdict::names::{is_driver_function, source_line};
 use crate::verdict::summary;
-use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
 use crate::waits::model::Role;
 use crate::waits::{Gone, Party, ResourceKey};
@@ -62,7 +62,7 @@ pub(super) fn called_by(frames: &[Frame], callers: &[&str]) -> Option<(usize, St
 
 /// Whether a frame is the C library's.
 pub(super) fn is_libc(frame: &Frame) -> bool {
-    frame.module.as_deref().is_some_and(is_c_library)
+    frame.origin.kind == OriginKind::CLibrary
 }
 
 impl Context<'_> {

@@ -8,31 +8,19 @@ use std::collections::BTreeSet;
 
 use super::explanation::Toolkit;
 use super::rule::Context;
+use crate::origin::{OriginKind, of_module};
 use crate::symbols::Mangling;
 use crate::threads::{Frame, FrameKind};
-use crate::verdict::owners::is_of_cpython;
-use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::World;
 use crate::waits::{Party, ResourceKey};
 
-/// How names of modules begin that say nothing of the program's language: the interpreter, and what compilers and libffi add.
-const OF_ALL: &[&str] = &["python", "libpython", "libffi", "libgcc_s", "libm.so", "linux-vdso", "[vdso]"];
-
-/// Frameworks by how the names of their modules begin: their native code is not the program's.
-const MODULES: &[(&str, Toolkit)] = &[
-    ("libtorch", Toolkit::PyTorch),
-    ("libc10", Toolkit::PyTorch),
-    ("libcupy", Toolkit::CuPy),
-    ("libnumba", Toolkit::Numba),
-];
-
-/// Frameworks by a folder in the path of a Python file.
-const FOLDERS: &[(&str, Toolkit)] = &[
-    ("/torch/", Toolkit::PyTorch),
-    ("/cupy/", Toolkit::CuPy),
-    ("/cupyx/", Toolkit::CuPy),
-    ("/numba/", Toolkit::Numba),
-    ("/numba_cuda/", Toolkit::Numba),
+/// Frameworks by the package that code is of: their native code is not the program's.
+const PACKAGES: &[(&str, Toolkit)] = &[
+    ("torch", Toolkit::PyTorch),
+    ("cupy", Toolkit::CuPy),
+    ("cupyx", Toolkit::CuPy),
+    ("numba", Toolkit::Numba),
+    ("numba_cuda", Toolkit::Numba),
 ];
 
 /// The toolkits of these parties and resources.
@@ -64,8 +52,7 @@ fn of_frames(frames: &[Frame], is_driver: impl Fn(&Frame) -> bool) -> BTreeSet<T
         match frame.kind {
             FrameKind::Python => {
                 used.insert(Toolkit::Python);
-                let file = frame.file.as_deref().unwrap_or_default();
-                used.extend(FOLDERS.iter().filter(|(folder, _)| file.contains(folder)).map(|(_, toolkit)| *toolkit));
+                used.extend(of_package(frame));
             }
             FrameKind::Native if !is_driver(frame) => plain |= of_native(frame, &mut used),
             FrameKind::Native | FrameKind::Inline | FrameKind::Boundary => {}
@@ -78,14 +65,21 @@ fn of_frames(frames: &[Frame], is_driver: impl Fn(&Frame) -> bool) -> BTreeSet<T
     used
 }
 
+fn of_package(frame: &Frame) -> Option<Toolkit> {
+    PACKAGES.iter().find(|(package, _)| frame.origin.is_package(package)).map(|(_, toolkit)| *toolkit)
+}
+
 /// Note the toolkit of a native frame; returns whether it is a function with a name of C in code of the program.
 fn of_native(frame: &Frame, used: &mut BTreeSet<Toolkit>) -> bool {
     let (Some(module), Some(function)) = (frame.module.as_deref(), frame.function.as_deref()) else { return false };
-    if let Some((_, toolkit)) = MODULES.iter().find(|(start, _)| module.starts_with(start)) {
-        used.insert(*toolkit);
+    if let Some(toolkit) = of_package(frame) {
+        used.insert(toolkit);
         return false;
     }
-    if is_c_library(module) || OF_ALL.iter().any(|start| module.starts_with(start)) || is_of_cpython(module) {
+    // The interpreter, and what compilers and libffi add, say nothing of the program's language.
+    let is_whole = |kind: OriginKind| kind != OriginKind::Program && kind != OriginKind::Package;
+    let of_all = is_whole(of_module(module).kind) || frame.origin.kind == OriginKind::Interpreter;
+    if of_all || frame.origin.is_package("libffi") {
         return false;
     }
     match frame.mangling {
@@ -115,18 +109,14 @@ fn of_native(frame: &Frame, used: &mut BTreeSet<Toolkit>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frame(kind: FrameKind, function: &str, module: Option<&str>, file: Option<&str>, mangling: Mangling) -> Frame {
-        let (module, file) = (module.map(Into::into), file.map(Into::into));
-        Frame { mangling, module, file, ..Frame::of(kind, Some(function.into())) }
-    }
+    use crate::verdict::testing::{frame, mangled};
 
     fn native(function: &str, module: &str, mangling: Mangling) -> Frame {
-        frame(FrameKind::Native, function, Some(module), None, mangling)
+        mangled(FrameKind::Native, function, None, Some(module), mangling)
     }
 
     fn python(file: &str) -> Frame {
-        frame(FrameKind::Python, "f", None, Some(file), Mangling::Unknown)
+        frame(FrameKind::Python, "f", Some(file), None)
     }
 
     fn used(frames: &[Frame]) -> Vec<Toolkit> {
@@ -153,7 +143,10 @@ mod tests {
             (vec![native("__pyx_pw_3pay_1run", "pay.so", Plain)], vec![Toolkit::Cython]),
             (vec![native("pyo3::marker::Python::with_gil", "pay.so", Rust)], vec![Toolkit::PyO3, Toolkit::Rust]),
             (
-                vec![native("at::native::copy_", "libtorch_cpu.so", Cpp), python("/x/site-packages/torch/nn/a.py")],
+                vec![
+                    native("at::native::copy_", "libtorch_cpu.so", Cpp),
+                    python("/venv/lib/python3.11/site-packages/torch/nn/a.py"),
+                ],
                 vec![Toolkit::Python, Toolkit::PyTorch],
             ),
         ] {

@@ -75,10 +75,7 @@ pub(super) fn entered(thread: &ThreadView<'_>) -> Option<Entered> {
 
 /// The function of PyTorch's that makes a group or waits until all have made one.
 pub(super) fn making(frames: &[Frame]) -> Option<&'static str> {
-    let own = |frame: &&Frame| {
-        let file = frame.file.as_deref().unwrap_or_default();
-        frame.python.is_some() && file.ends_with("/distributed_c10d.py")
-    };
+    let own = |frame: &&Frame| frame.origin.is_package("torch.distributed.distributed_c10d");
     let named = |frame: &Frame| {
         let name = frame.function.as_deref()?;
         GATHERING.iter().find(|known| **known == name).copied()

@@ -3,6 +3,7 @@
 use super::nccl;
 use super::recorder::Recorder;
 use crate::image::{Addr, RegisterSource, TaskState};
+use crate::origin::PythonFolders;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::collective::Collective;
 use crate::waits::testing::{Bytes, LOCK, Made, observe_made};
@@ -314,10 +315,13 @@ fn who_makes_a_group_is_in_the_same_call_whether_in_nccl_or_before_a_key() {
         .into_iter()
         .map(|mut made| {
             let native = made.stacks[0].frames[0].clone();
+            let folders = PythonFolders { packages: vec!["/lib".into()], ..PythonFolders::default() };
+            let file = "/lib/torch/distributed/distributed_c10d.py";
             made.stacks[0].frames.push(Frame {
                 kind: FrameKind::Python,
                 function: Some("new_group".into()),
-                file: Some("/lib/torch/distributed/distributed_c10d.py".into()),
+                origin: folders.of(file),
+                file: Some(file.into()),
                 python: Some(Addr(HEAP)),
                 native: None,
                 ..native

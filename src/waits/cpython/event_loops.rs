@@ -28,7 +28,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let mut frames = facts.inspector.python.threads.iter().flat_map(frames_of);
-        if frames.any(|frame| frame.file.contains("/asyncio/")) {
+        if frames.any(|frame| frame.origin.is_stdlib("asyncio")) {
             of_tasks(process, facts, out);
             of_timers(process, facts, out);
         } else if facts.trio().is_empty() {
@@ -157,11 +157,13 @@ pub(super) fn at(frame: Option<&PythonFrame>) -> String {
 fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, own_wait: &ThreadWait, out: &mut Observations) {
     let tid = process.threads[own_wait.thread].image.tid;
     let stack: Vec<&PythonFrame> = facts.inspector.stack(tid).collect();
-    let is_in = |frame: &PythonFrame, file: &str, name: &str| frame.file.ends_with(file) && method(frame) == name;
-    let of_asyncio = |frame: &&PythonFrame| is_in(frame, "/asyncio/base_events.py", "_run_once");
-    let turn = stack.iter().position(|frame| of_asyncio(frame) || is_in(frame, RUN, "unrolled_run"));
+    let of_asyncio =
+        |frame: &&PythonFrame| frame.origin.is_stdlib("asyncio.base_events") && method(frame) == "_run_once";
+    let of_trio = |frame: &PythonFrame| frame.origin.is_package(RUN) && method(frame) == "unrolled_run";
+    let turn = stack.iter().position(|frame| of_asyncio(frame) || of_trio(frame));
     let Some(turn) = turn else { return };
-    let calls_back = || stack[..turn].iter().any(|frame| is_in(frame, "/asyncio/events.py", "_run"));
+    let calls_back =
+        || stack[..turn].iter().any(|frame| frame.origin.is_stdlib("asyncio.events") && method(frame) == "_run");
     if of_asyncio(&stack[turn]) && !calls_back() {
         return;
     }

@@ -16,7 +16,7 @@ use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-const EXECUTOR: &str = "/concurrent/futures/process.py";
+const EXECUTOR: &str = "concurrent.futures.process";
 /// Functions of the thread that manages the workers: from 3.9 on, and before.
 const MANAGERS: [&str; 2] = ["run", "_queue_management_worker"];
 
@@ -50,7 +50,7 @@ pub(super) fn holders(
 fn workers(facts: &Facts<'_>, future: Addr) -> Option<Addr> {
     let objects = facts.inspector.objects();
     facts.inspector.living().find_map(|(_, state)| {
-        let is_manager = |frame: &&PythonFrame| frame.file.ends_with(EXECUTOR) && MANAGERS.contains(&method(frame));
+        let is_manager = |frame: &&PythonFrame| frame.origin.is_stdlib(EXECUTOR) && MANAGERS.contains(&method(frame));
         let frame = frames_of(state).find(is_manager)?;
         let open = facts.inspector.frame(frame)?;
         let of = |name: &str| open.variable(name).or_else(|| objects.attribute(open.first()?, name));
@@ -83,9 +83,9 @@ fn captured<'b>(
 fn runs<'b>(facts: &Facts<'_>, worker: &'b Process<'b>) -> Option<(&'b Process<'b>, usize, Addr)> {
     let main = worker.threads.iter().find(|thread| thread.image.tid == worker.context.image.pid)?;
     let stack: Vec<&PythonFrame> = facts.inspector.stack(main.image.tid).collect();
-    let at = stack.iter().position(|frame| frame.file.ends_with(EXECUTOR) && method(frame) == "_process_worker")?;
+    let at = stack.iter().position(|frame| frame.origin.is_stdlib(EXECUTOR) && method(frame) == "_process_worker")?;
     let inner = stack.get(at.checked_sub(1)?)?;
-    let takes_or_gives = inner.file.ends_with("/multiprocessing/queues.py")
-        || inner.file.ends_with(EXECUTOR) && method(inner) != "_process_chunk";
+    let takes_or_gives = inner.origin.is_stdlib("multiprocessing.queues")
+        || inner.origin.is_stdlib(EXECUTOR) && method(inner) != "_process_chunk";
     (!takes_or_gives).then_some((worker, main.position, inner.address))
 }

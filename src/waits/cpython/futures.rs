@@ -46,7 +46,7 @@ impl Work {
         let mut queues: BTreeMap<Addr, Vec<(usize, Addr)>> = BTreeMap::new();
         let mut work = of_thread_pools(inspector);
         for (state, thread) in inspector.living() {
-            for frame in frames_of(thread).filter(|frame| frame.file.ends_with("/concurrent/futures/thread.py")) {
+            for frame in frames_of(thread).filter(|frame| frame.origin.is_stdlib("concurrent.futures.thread")) {
                 let Some(open) = inspector.frame(frame) else { continue };
                 let item = open.first().filter(|_| method(frame) == "run");
                 if let Some((item, future)) = item.and_then(|item| Some((item, objects.attribute(item, "future")?))) {
@@ -92,7 +92,7 @@ fn of_thread_pools(inspector: &Inspector<'_>) -> HashMap<Addr, Pending> {
     let mut results: HashMap<Addr, HashMap<u64, Addr>> = HashMap::new();
     let mut workers = Vec::new();
     for (state, thread) in inspector.living() {
-        for frame in frames_of(thread).filter(|frame| frame.file.ends_with(POOL)) {
+        for frame in frames_of(thread).filter(|frame| frame.origin.is_stdlib(POOL)) {
             let Some(open) = inspector.frame(frame) else { continue };
             match (method(frame), open.variable("outqueue")) {
                 ("_handle_results", Some(answers)) => {

@@ -13,7 +13,7 @@ use crate::waits::model::Resource;
 use crate::waits::thread::{Process, ThreadView};
 
 /// The files of the functions that run a loop on behalf of greenlets, and whose they are.
-const HUBS: [(&str, &str); 2] = [("/gevent/hub.py", "gevent"), ("/eventlet/hubs/hub.py", "eventlet")];
+const HUBS: [(&str, &str); 2] = [("gevent.hub", "gevent"), ("eventlet.hubs.hub", "eventlet")];
 
 /// The wait of a thread that runs a hub's loop.
 pub(super) fn decode(
@@ -25,7 +25,7 @@ pub(super) fn decode(
     // Code that runs in its own greenlet is never in a system call of the hub.
     let inner = facts.inspector.stack(thread.image.tid).next()?;
     let hub = facts.inspector.stack(thread.image.tid).take(HUB_FRAMES).find_map(|frame| {
-        let (_, library) = HUBS.iter().find(|(file, _)| frame.file.ends_with(file))?;
+        let (_, library) = HUBS.iter().find(|(module, _)| frame.origin.is_package(module))?;
         Some((frame, *library))
     });
     let (frame, library) = hub?;

@@ -23,7 +23,7 @@ use crate::waits::model::{Certainty, Gone, Hold, KnownWakers, Party, ResourceKey
 use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
 
-const FILE: &str = "/multiprocessing/managers.py";
+const MODULE: &str = "multiprocessing.managers";
 const SERVES: &str = "serve_client";
 
 /// A thread of a server, and the descriptor of the connection that it serves.
@@ -97,7 +97,7 @@ fn serving(facts: &Facts<'_>) -> Vec<Serving> {
 }
 
 fn is_serving(frame: &PythonFrame) -> bool {
-    frame.file.ends_with(FILE) && method(frame) == SERVES
+    frame.origin.is_stdlib(MODULE) && method(frame) == SERVES
 }
 
 /// The holder of a lock of a manager's server, by the code that its clients run. `None` where the waiter is no thread

@@ -20,7 +20,7 @@ use crate::waits::thread::Process;
 
 /// Classes of results.
 const RESULTS: [&str; 4] = ["ApplyResult", "AsyncResult", "MapResult", "IMapIterator"];
-pub(super) const POOL: &str = "/multiprocessing/pool.py";
+pub(super) const POOL: &str = "multiprocessing.pool";
 
 /// Add the results that no process is left to give.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
@@ -107,7 +107,7 @@ fn result(facts: &Facts<'_>, tid: i32) -> Option<Addr> {
     let objects = facts.inspector.objects();
     let frames = facts.inspector.stack(tid).take_while(|frame| is_of_waiting(frame));
     let firsts =
-        frames.filter(|frame| frame.file.ends_with(POOL)).filter_map(|frame| facts.inspector.frame(frame)?.first());
+        frames.filter(|frame| frame.origin.is_stdlib(POOL)).filter_map(|frame| facts.inspector.frame(frame)?.first());
     let is_result = |object: &Addr| {
         let class = objects.class_name(*object).unwrap_or_default();
         RESULTS.contains(&class.rsplit('.').next().unwrap_or(&class))
@@ -116,7 +116,7 @@ fn result(facts: &Facts<'_>, tid: i32) -> Option<Addr> {
 }
 
 fn is_of_waiting(frame: &PythonFrame) -> bool {
-    frame.file.ends_with(POOL) || frame.file.ends_with("/threading.py")
+    frame.origin.is_stdlib(POOL) || frame.origin.is_stdlib("threading")
 }
 
 /// The list of workers of the pool with this table of results, whose own threads wait for the next task and the next answer.
@@ -126,7 +126,7 @@ fn at_rest(facts: &Facts<'_>, blocked: &Blocked<'_>, process: usize, cache: Addr
         let thread = blocked.process(wait).threads.get(wait.thread)?;
         let kind = wait.blocked_on.resource.key.kind;
         let stack = || facts.inspector.stack(thread.image.tid);
-        let Some(frame) = stack().find(|frame| frame.file.ends_with(POOL)) else { continue };
+        let Some(frame) = stack().find(|frame| frame.origin.is_stdlib(POOL)) else { continue };
         let variable = |name: &str| facts.inspector.frame(frame)?.variable(name);
         if variable("cache") != Some(cache) || wait.blocked_on.timed {
             continue;
@@ -147,9 +147,9 @@ fn at_rest(facts: &Facts<'_>, blocked: &Blocked<'_>, process: usize, cache: Addr
 fn waits_for_task(facts: &Facts<'_>, blocked: &Blocked<'_>, worker: &Process<'_>) -> Option<&'static kinds::Kind> {
     let main = worker.threads.iter().find(|thread| thread.image.tid == worker.context.image.pid)?;
     let stack: Vec<&PythonFrame> = facts.inspector.stack(main.image.tid).collect();
-    let at = stack.iter().position(|frame| frame.file.ends_with(POOL) && method(frame) == "worker")?;
+    let at = stack.iter().position(|frame| frame.origin.is_stdlib(POOL) && method(frame) == "worker")?;
     let get = stack.get(at.checked_sub(1)?)?;
-    let wants_one = get.file.ends_with("/multiprocessing/queues.py") && method(get) == "get";
+    let wants_one = get.origin.is_stdlib("multiprocessing.queues") && method(get) == "get";
     let waits = blocked.waits_of(worker.context.process).iter();
     let wait =
         waits.filter(|wait| wait.thread == main.position && wants_one).map(|wait| wait.blocked_on.resource.key.kind);

@@ -19,9 +19,9 @@ const PAIRS: usize = 65;
 /// Bytes that are searched at once.
 const PIECE: u64 = 1 << 16;
 /// Where lockscope's own handler for pytest is (scripts/ship/pypi): it raises only once lockscope has found a hang.
-const OWN_HANDLER: &str = "/lockscope/_interruption.py";
+const OWN_HANDLER: &str = "lockscope._interruption";
 /// Ray's own handler for SIGTERM, in workers and drivers: it ends the process by `sys.exit` (2.60).
-const RAYS_HANDLER: (&str, &str) = ("sigterm_handler", "/ray/_private/worker.py");
+const RAYS_HANDLER: (&str, &str) = ("sigterm_handler", "ray._private.worker");
 /// SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGSTOP, SIGSTKFLT, SIGWINCH.
 const HANG_UP: u32 = 1;
 const OWN: u32 = 16;
@@ -138,13 +138,12 @@ pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> 
     let path = inspector.frames().code_file(code).unwrap_or_default();
     let file = path.rsplit('/').next().unwrap_or(&path);
     let line = inspector.frames().code_line(code).map(|line| format!(":{line}")).unwrap_or_default();
-    let is_own = path.ends_with(OWN_HANDLER);
-    let is_rays = name == RAYS_HANDLER.0 && path.ends_with(RAYS_HANDLER.1);
+    let origin = inspector.origin(&path);
     Some(Handler {
         callable,
-        of_library: inspector.origin(&path).waits_for_caller(),
-        is_own,
-        is_rays,
+        of_library: origin.waits_for_caller(),
+        is_own: origin.is_lockscope(OWN_HANDLER),
+        is_rays: name == RAYS_HANDLER.0 && origin.is_package(RAYS_HANDLER.1),
         label: format!("`{name}` at {file}{line}"),
     })
 }

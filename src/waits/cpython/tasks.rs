@@ -45,7 +45,7 @@ const STEPS: &[&str] = &["async_generator_asend", "async_generator_athrow", "ane
 const STEPS_INSIDE: usize = 3;
 
 /// Where `trio.run` is, whose frames have the runner in a variable.
-pub(super) const RUN: &str = "/trio/_core/_run.py";
+pub(super) const RUN: &str = "trio._core._run";
 
 /// One task that has not ended.
 #[derive(Debug, Clone)]

@@ -41,7 +41,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Run> {
     let mut found: Vec<(Addr, Option<i32>)> = Vec::new();
     for (_, thread) in inspector.living() {
         let runs = frames_of(thread)
-            .filter(|frame| frame.file.ends_with(RUN) && ["run", "unrolled_run"].contains(&method(frame)));
+            .filter(|frame| frame.origin.is_package(RUN) && ["run", "unrolled_run"].contains(&method(frame)));
         let runners = runs.filter_map(|frame| inspector.frame(frame)?.variable("runner"));
         for runner in runners {
             if !found.iter().any(|(known, _)| *known == runner) {

@@ -16,11 +16,11 @@ use super::{Cpython, Facts, HolderRule, lasts};
 use crate::image::{Addr, TaskState};
 use crate::limits::cpython::TASKS_WAITING;
 use crate::limits::waits::MOST_ASKED;
+use crate::origin::OriginKind;
 use crate::python::inspect::frames_of;
 use crate::python::reach::{self, Reached, USES_DESCRIPTORS};
-use crate::threads::FrameKind;
+use crate::threads::{Frame, FrameKind};
 use crate::waits::blocked_on::{Ownership, ThreadWait};
-use crate::waits::c_library::is_c_library;
 use crate::waits::family::{Way, signal_name};
 use crate::waits::holders::Blocked;
 use crate::waits::holders::rings::rings;
@@ -31,7 +31,6 @@ use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Where the thread of lockscope's plugin for pytest is (scripts/ship/pypi).
-const OWN_THREAD: &str = "/lockscope/_coverage.py";
 /// Libraries of C that the interpreter's own modules call, and that make no callbacks.
 const PLAIN_LIBRARIES: &[&str] = &["libpython", "python", "[vdso]", "libssl", "libcrypto", "libm.", "libz."];
 /// The last of the descriptors that each process begins with.
@@ -173,22 +172,22 @@ fn code_of(facts: &Facts<'_>, process: &Process<'_>, thread: usize) -> Option<Re
 fn is_own(thread: &ThreadView<'_>) -> bool {
     let frames = thread.frames();
     let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
-    let is_own = |file: &str| file.ends_with(OWN_THREAD);
-    python.peek().is_some() && python.all(|frame| frame.file.as_deref().is_some_and(is_own))
+    python.peek().is_some() && python.all(|frame| frame.origin.kind == OriginKind::Lockscope)
 }
 
 /// A library on the stack of a thread that is neither the interpreter's nor known to make no callbacks.
 fn foreign(thread: &ThreadView<'_>) -> Option<String> {
     let frames = thread.frames();
     let native = frames.iter().filter(|frame| frame.kind == FrameKind::Native);
-    let modules = native.map(|frame| frame.module.as_deref().unwrap_or("code of no file"));
-    let is_plain = |module: &str| {
+    let is_plain = |frame: &&Frame| {
+        let module = frame.module.as_deref().unwrap_or_default();
         let stem = module.split('.').next().unwrap_or(module);
-        is_c_library(module)
+        frame.origin.kind == OriginKind::CLibrary
             || PLAIN_LIBRARIES.iter().any(|plain| module.starts_with(plain))
             || module.ends_with(".so") && PLAIN_MODULES.contains(&stem)
     };
-    modules.into_iter().find(|module| !is_plain(module)).map(str::to_owned)
+    let foreign = native.into_iter().find(|frame| !is_plain(frame))?;
+    Some(foreign.module.as_deref().unwrap_or("code of no file").to_owned())
 }
 
 /// Add what could end waits whose holders are known.

@@ -180,7 +180,7 @@ fn is_released(inspector: &Inspector<'_>, block: &Entered, lock: Addr) -> bool {
 pub(super) fn gives_back(inspector: &Inspector<'_>, thread: &PythonThread, depth: usize, lock: Addr) -> bool {
     let objects = inspector.objects();
     let further_in = frames_of(thread).take(depth);
-    let waits = further_in.filter(|frame| method(frame) == "wait" && frame.file.ends_with("/threading.py"));
+    let waits = further_in.filter(|frame| method(frame) == "wait" && frame.origin.is_stdlib("threading"));
     waits.filter_map(|frame| inspector.frame(frame)?.first()).any(|condition| {
         objects.class_name(condition).is_some_and(|class| class.ends_with("Condition"))
             && objects.attribute(condition, "_lock") == Some(lock)

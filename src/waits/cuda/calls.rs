@@ -4,6 +4,8 @@
 //! In: the name of an exported function. Out: rows of two tables. Names stand here without `cu` or `cuda` in front and
 //! without the version behind (`_v2`, `_ptsz`).
 
+use crate::origin::is_cuda_call;
+
 /// The target of a call's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum On {
@@ -145,19 +147,11 @@ pub(super) fn mode(name: &str) -> Option<Mode> {
     LOCKS.iter().find(|(known, _)| known.eq_ignore_ascii_case(plain)).map(|(_, mode)| *mode)
 }
 
-/// Whether a function is named like one of the driver or the runtime: `cuLaunchKernel`, `cudaMalloc`.
-pub(crate) fn is_api(name: &str) -> bool {
-    let after = |prefix: &str| {
-        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
-    };
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && (after("cuda") || after("cu"))
-}
-
 /// Without what stands in front and behind.
 fn plain(name: &str) -> Option<&str> {
     let name = name.split('@').next()?;
     let name = name.split('_').next().filter(|first| !first.is_empty())?;
-    Some(if is_api(name) { name.strip_prefix("cuda").or(name.strip_prefix("cu")).unwrap_or(name) } else { name })
+    Some(if is_cuda_call(name) { name.strip_prefix("cuda").or(name.strip_prefix("cu")).unwrap_or(name) } else { name })
 }
 
 #[cfg(test)]
@@ -178,6 +172,5 @@ mod tests {
         assert!(call("cuStreamQuery").is_none() && call("").is_none() && call("_start").is_none());
         assert_eq!(mode("cuMemAlloc_v2"), Some(Mode::Write));
         assert_eq!(mode("cudaLaunchKernel"), Some(Mode::Read));
-        assert!(is_api("cuInit") && is_api("cudaFree") && !is_api("custom") && !is_api("cudaError::f(int)"));
     }
 }

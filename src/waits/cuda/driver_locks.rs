@@ -5,8 +5,9 @@
 
 use std::collections::HashSet;
 
-use super::calls::{self, Mode, is_api};
+use super::calls::{self, Mode};
 use super::stacks::Stack;
+use crate::origin::is_cuda_call;
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Hold, Party, Strength};
@@ -56,7 +57,7 @@ fn taking_call(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations)
 
 /// The outermost call of the CUDA driver or runtime on a thread's stack.
 fn driver_call<'t>(thread: &'t ThreadView<'_>) -> Option<(usize, &'t str)> {
-    thread.names(usize::MAX).filter(|(_, name)| is_api(name)).last()
+    thread.names(usize::MAX).filter(|(_, name)| is_cuda_call(name)).last()
 }
 
 /// A lock of the driver that readers have: those in calls that take it for reading.

@@ -3,11 +3,10 @@
 //! In: a thread and which of its frames are CUDA's. Out: an [`Entry`], or the part of the stack that a host function
 //! covers. It decides nothing about waits.
 
-use super::calls::is_api;
 use super::libraries::Libraries;
 use crate::limits::cuda::STARTS_THREADS;
+use crate::origin::{is_c_library, is_cuda_call};
 use crate::symbols::base_symbol;
-use crate::waits::c_library::is_c_library;
 use crate::waits::thread::{Process, ThreadView};
 
 /// A call into CUDA that has not returned.
@@ -69,7 +68,7 @@ pub(super) fn read(process: &Process<'_>, libraries: &Libraries, thread: &Thread
 /// The outermost named function of the frames `inner..=last`, or of a runtime that was linked into the caller.
 fn entry(thread: &ThreadView<'_>, inner: usize, last: usize) -> Option<Entry> {
     let named: Vec<(usize, &str)> = thread.names(last + 2).filter(|(native, _)| *native >= inner).collect();
-    let linked_in = named.iter().rfind(|(native, name)| *native == last + 1 && is_api(name));
+    let linked_in = named.iter().rfind(|(native, name)| *native == last + 1 && is_cuda_call(name));
     let found = linked_in.or_else(|| named.iter().rfind(|(native, _)| *native <= last))?;
     Some(Entry { native: found.0, name: base_symbol(found.1).to_owned() })
 }

@@ -9,10 +9,10 @@ use super::{Case, HolderRule};
 use crate::code::Code;
 use crate::image::Addr;
 use crate::limits::libc::CALL_FRAMES;
+use crate::origin::OriginKind;
 use crate::symbols::{base_symbol, begins_with};
 use crate::threads::Frame;
 use crate::waits::blocked_on::{BlockedOn, LockCalls, Ownership};
-use crate::waits::c_library::is_c_library;
 use crate::waits::identity::{key, label};
 use crate::waits::kinds;
 use crate::waits::label::Label;
@@ -108,7 +108,7 @@ fn is_runtime(frame: &Frame) -> bool {
 /// The innermost frame of the runtime with a matching name, that name, and its meaning. Further in are only the runtime
 /// and the C library: a thread that waits at a barrier may meanwhile run a task of the program.
 fn entry<Found>(thread: &ThreadView<'_>, find: impl Fn(&str) -> Option<Found>) -> Option<(usize, String, Found)> {
-    let is_inside = |frame: &&Frame| is_runtime(frame) || frame.module.as_deref().is_some_and(is_c_library);
+    let is_inside = |frame: &&Frame| is_runtime(frame) || frame.origin.kind == OriginKind::CLibrary;
     let frames = thread.thread?.frames.iter().take(CALL_FRAMES).take_while(is_inside);
     frames.enumerate().filter(|(_, frame)| is_runtime(frame)).find_map(|(at, frame)| {
         let name = frame.function.as_deref()?;

@@ -10,10 +10,10 @@ use crate::arch::Register;
 use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
 use crate::limits::libc::{GREATEST_OWNER, LOWEST_ADDRESS, MOST_USERS, PARKED_BYTES, PARKED_FRAMES};
+use crate::origin::is_c_library;
 use crate::symbols::base_symbol;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
-use crate::waits::c_library::is_c_library;
 use crate::waits::kinds;
 use crate::waits::thread::{Process, ThreadView};
 

@@ -9,9 +9,10 @@ use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
 use crate::limits::holders::CODE_FRAMES;
 use crate::limits::libc::LARGEST_OBJECT;
+use crate::origin::{OriginKind, is_c_library};
+use crate::threads::Frame;
 use crate::unwind::Trust;
 use crate::waits::blocked_on::ThreadWait;
-use crate::waits::c_library::is_c_library;
 use crate::waits::holders::by_reference::is_looked_at_whole;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Hold, Party, Strength};
@@ -54,8 +55,8 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, word: Addr, out:
 /// The function of the program that makes a thread sleep.
 fn own_function(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<Addr> {
     let frames = thread.frames();
-    let is_own = |module: Option<&str>| module.is_some_and(|module| !is_c_library(module));
-    let native = frames.iter().find(|frame| is_own(frame.module.as_deref()))?.native?;
+    let is_own = |frame: &&Frame| frame.module.is_some() && frame.origin.kind != OriginKind::CLibrary;
+    let native = frames.iter().find(is_own)?.native?;
     let frame = thread.thread?.native.frames.get(native)?;
     process.context.symbols.function_start(frame.lookup)
 }

@@ -3,9 +3,9 @@
 //! In: nothing. Out: the constant table, and what a merged frame is to one of its rows. A row is as its library's sources name
 //! things; it was compared with the stacks of the release that its comment names.
 
+use crate::origin::OriginKind;
 use crate::symbols::base_symbol;
 use crate::threads::{Frame, FrameKind};
-use crate::waits::c_library::is_c_library;
 
 /// A library with workers.
 #[derive(Debug)]
@@ -160,9 +160,6 @@ pub(super) const LIBRARIES: &[Library] = &[
 
 /// How the names of functions begin that are of no library in particular.
 const ANYBODYS: &[&str] = &[
-    "std::",
-    "core::",
-    "alloc::",
     "rust_",
     "rustc",
     "parking_lot",
@@ -180,8 +177,6 @@ const ANYBODYS: &[&str] = &[
     "nsync::",
     "condvar",
 ];
-/// The same of modules.
-const MODULES_OF_LANGUAGES: &[&str] = &["libstdc++", "libc++", "[vdso]"];
 
 impl Library {
     /// Whether a thread of this name is one of its workers.
@@ -237,9 +232,11 @@ impl Library {
                 return Place::Anybody;
             }
         }
-        match frame.module.as_deref() {
-            Some(_) if self.has_module(frame) => Place::Own,
-            Some(module) if is_c_library(module) || begins_with_one(module, MODULES_OF_LANGUAGES) => Place::Anybody,
+        match frame.origin.kind {
+            _ if self.has_module(frame) => Place::Own,
+            OriginKind::CLibrary | OriginKind::CppLibrary | OriginKind::RustLibrary | OriginKind::Kernel => {
+                Place::Anybody
+            }
             _ => Place::Foreign,
         }
     }

@@ -4,7 +4,7 @@
 
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::threads::{Frame, FrameKind};
+use crate::threads::Frame;
 use crate::waits::Party;
 use crate::waits::kinds::Topic;
 
@@ -38,9 +38,8 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 /// Whether a thread is the one that writes what was put into a multiprocessing.Queue.
 fn feeds_a_queue(context: &Context<'_>, party: &Party) -> bool {
     let is_feeder = |frame: &Frame| {
-        let file = frame.file.as_deref().unwrap_or_default();
         let function = frame.function.as_deref().and_then(|name| name.rsplit('.').next());
-        frame.kind == FrameKind::Python && file.ends_with("/multiprocessing/queues.py") && function == Some("_feed")
+        frame.origin.is_stdlib("multiprocessing.queues") && function == Some("_feed")
     };
     context.names.frames(party).iter().any(is_feeder)
 }

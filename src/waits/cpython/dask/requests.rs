@@ -16,7 +16,7 @@ use crate::python::objects::Objects;
 use crate::waits::kinds::{self, Kind};
 
 /// Where `sync` is.
-const UTILITIES: &str = "/distributed/utils.py";
+const UTILITIES: &str = "distributed.utils";
 
 /// One request of a thread to the cluster.
 #[derive(Debug, Clone)]
@@ -56,15 +56,15 @@ pub(super) fn find(facts: &Facts<'_>, tid: i32) -> Option<Request> {
     let objects = inspector.objects();
     let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * LIBRARY_FRAMES).collect();
     let inner = *stack.first()?;
-    if !inner.file.ends_with("/threading.py") || method(inner) != "wait" {
+    if !inner.origin.is_stdlib("threading") || method(inner) != "wait" {
         return None;
     }
     let at = stack
         .iter()
         .take(LIBRARY_FRAMES)
-        .position(|frame| frame.file.ends_with(UTILITIES) && method(frame) == "sync")?;
+        .position(|frame| frame.origin.is_package(UTILITIES) && method(frame) == "sync")?;
     let between = stack.get(..at)?;
-    if !between.iter().all(|frame| frame.file.ends_with("/threading.py") || frame.file.ends_with(UTILITIES)) {
+    if !between.iter().all(|frame| frame.origin.is_stdlib("threading") || frame.origin.is_package(UTILITIES)) {
         return None;
     }
     let open = inspector.frame(stack[at])?;

@@ -19,9 +19,9 @@ use crate::waits::thread::{Process, ThreadView};
 /// `mode` of `ray._private.worker.global_worker`: `SCRIPT_MODE` is a driver, `WORKER_MODE` runs tasks (ray/_private/worker.py).
 const MODES: [(u64, &str); 2] = [(0, "client"), (1, "worker")];
 /// The function that calls the methods of actors, and its file.
-const EXECUTOR: (&str, &str) = ("actor_method_executor", "/ray/_private/function_manager.py");
+const EXECUTOR: (&str, &str) = ("actor_method_executor", "ray._private.function_manager");
 /// In what tasks run that have no thread of their own, and where.
-const LOOP: (&str, &str) = ("main_loop", "/ray/_private/worker.py");
+const LOOP: (&str, &str) = ("main_loop", "ray._private.worker");
 /// C++ functions of `_raylet.so` around tasks (src/ray/core_worker): of the main thread of a worker, and of each thread of a pool
 /// (task_execution/thread_pool.cc). If actors have pools at all, all of their methods run in these.
 const MAIN: &str = "ray::core::CoreWorker::RunTaskExecutionLoop";

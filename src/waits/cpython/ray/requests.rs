@@ -14,7 +14,7 @@ use crate::python::inspect::Inspector;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Where `get` and `wait` are.
-const WORKER: &str = "/ray/_private/worker.py";
+const WORKER: &str = "ray._private.worker";
 /// The store into which the word comes that a task is done; a result whose bytes are on their way is awaited elsewhere
 /// (src/ray/core_worker/store_provider/memory_store).
 const STORE: &str = "ray::core::CoreWorkerMemoryStore::Get";
@@ -49,7 +49,7 @@ pub(super) fn find(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView
     let objects = inspector.objects();
     let stack: Vec<&PythonFrame> = inspector.stack(thread.image.tid).take(4 * LIBRARY_FRAMES).collect();
     let inner = *stack.first()?;
-    if !inner.file.ends_with(WORKER) {
+    if !inner.origin.is_package(WORKER) {
         return None;
     }
     let (call, references) = CALLS.iter().find(|(name, _)| method(inner) == *name)?;
