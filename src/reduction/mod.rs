@@ -94,6 +94,11 @@ impl<N: Eq + Hash> Reduction<N> {
         self.ids.contains_key(node)
     }
 
+    /// Whether the node got a rule by which it may be blocked.
+    pub(crate) fn has_rule(&self, node: &N) -> bool {
+        self.ids.get(node).is_some_and(|id| self.rules[id.0] != Rule::Never)
+    }
+
     /// Set the rule of a node.
     pub(crate) fn set(&mut self, node: N, rule: Rule) {
         let id = self.node(node);

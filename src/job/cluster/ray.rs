@@ -3,7 +3,7 @@
 //! In: [`Members`]. Out: the threads that keep a task from being done, and names of tasks. This module judges nothing.
 //! Tasks of actors stay with their actor, so an actor whose threads all wait takes no other task.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::link::{By, Link, Thread};
 use super::members::{Lasted, Members};
@@ -29,35 +29,24 @@ fn threads(members: &Members<'_>, place: usize) -> Option<u32> {
     members.list.get(place)?.cluster.roles.iter().find_map(|role| role.threads)
 }
 
-/// The threads that keep the task of this id from being done, if only threads of `stuck` could do it.
-pub(super) fn links(
-    members: &Members<'_>,
-    running: &BTreeMap<&str, Thread>,
-    task: &str,
-    stuck: &BTreeSet<Thread>,
-) -> Option<Vec<Link>> {
+/// Threads that keep the task of this id from being done, in one or two ways: all of its actor's, or the one that runs it.
+pub(super) fn ways(members: &Members<'_>, running: &BTreeMap<&str, Thread>, task: &str) -> Vec<Vec<Link>> {
     if is_over(members, task) == Some(true) {
-        return None;
+        return Vec::new();
     }
-    let place = place_of(members, task);
     let lasted = |place: usize| {
         members.list.get(place).filter(|one| one.before.is_some()).map_or(Lasted::Unknown, |_| Lasted::Yes)
     };
-    if let Some(place) = place {
-        let own: Vec<Thread> = members.list.get(place)?.cluster.running.iter().map(|task| (place, task.tid)).collect();
-        let count = threads(members, place);
+    let link = |to: Thread, by: By| Link { to, by, lasted: lasted(to.0) };
+    let running = running.get(task).map(|thread| vec![link(*thread, By::Runs(task.to_owned()))]);
+    let occupied = place_of(members, task).and_then(|place| {
+        let own = &members.list.get(place)?.cluster.running;
         let waits_there = members.tasks.get(task).is_some_and(|told| told.state == WITH_ITS_ACTOR);
-        let is_full = match count {
-            Some(count) => own.len() >= count as usize,
-            None => waits_there,
-        };
-        if is_full && !own.is_empty() && own.iter().all(|thread| stuck.contains(thread)) {
-            let by = By::Occupies(task.to_owned());
-            return Some(own.into_iter().map(|to| Link { to, by: by.clone(), lasted: lasted(place) }).collect());
-        }
-    }
-    let thread = running.get(task).filter(|thread| stuck.contains(thread))?;
-    Some(vec![Link { to: *thread, by: By::Runs(task.to_owned()), lasted: lasted(thread.0) }])
+        let is_full = threads(members, place).map_or(waits_there, |count| own.len() >= count as usize);
+        let links = || own.iter().map(|one| link((place, one.tid), By::Occupies(task.to_owned()))).collect();
+        (is_full && !own.is_empty()).then(links)
+    });
+    occupied.into_iter().chain(running).collect()
 }
 
 /// The thread that a wait for this task comes to, where it is one.

@@ -1,8 +1,8 @@
 //! Threads of a cluster that can never go on, and the threads that each of them waits for.
 //!
 //! In: [`Members`]. Out: [`Stuck`]: the largest set in which each thread waits for another thread of the set, or for a
-//! task that only threads of the set could run. A thread leaves the set if a holder that goes on, a worker with a free
-//! thread, or an unknown process could still end its wait. Requests with a time-out, and requests that changed since
+//! task that only threads of the set could run ([`Reduction::greatest`]). A thread is not in the set if a holder that goes on, a worker
+//! with a free thread, or an unknown process could still end its wait. Requests with a time-out, and requests that changed since
 //! the first round, are never in the set.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use super::members::{Lasted, Members};
 use super::ray;
 use super::ray_tasks;
 use crate::limits::job::{MOST_STEPS, MOST_WAITING};
+use crate::reduction::{Id, Reduction, Rule};
 use crate::report::{ClusterLease, ClusterRequest};
 
 /// Whether any process may answer this kind of request, so that it has no holder.
@@ -52,12 +53,11 @@ impl<'d> Stuck<'d> {
             }
         }
         let cluster = Cluster::of(members);
-        let mut stuck: BTreeSet<Thread> = requests.keys().chain(&inside).copied().collect();
         requests.retain(|thread, _| !inside.contains(thread));
-        let links = cluster.never_answered(&requests, &mut stuck);
-        let waits = links.into_iter().filter_map(|(thread, links)| {
-            let (request, lasted) = requests.get(&thread)?;
-            Some((thread, Waits { request, lasted: *lasted, links }))
+        let stuck = cluster.never_answered(&requests, &inside);
+        let waits = stuck.iter().filter_map(|thread| {
+            let (request, lasted) = requests.get(thread)?;
+            Some((*thread, Waits { request, lasted: *lasted, links: cluster.links(request, &stuck)? }))
         });
         Stuck { waits: waits.collect(), inside }
     }
@@ -71,6 +71,23 @@ pub(super) struct Cluster<'d> {
     waiting: BTreeMap<&'d str, &'d [String]>,
     /// Leases by what they are of and its name, each with the place of the process that has it.
     leases: BTreeMap<(&'d str, &'d str), Vec<(usize, &'d ClusterLease)>>,
+}
+
+/// What may be blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Node<'n> {
+    Thread(Thread),
+    /// The task of this key.
+    Task(&'n str),
+    /// The worker at this place, for tasks that wait for a thread of it.
+    Worker(usize),
+    /// What any process could give.
+    Anybody,
+}
+
+/// Blocked while all of these are.
+fn while_all<'n>(threads: impl IntoIterator<Item = Thread>, graph: &mut Reduction<Node<'n>>) -> Rule {
+    Rule::All(threads.into_iter().map(|thread| graph.node(Node::Thread(thread))).collect())
 }
 
 /// Requests with whether they were there before, by their threads.
@@ -101,68 +118,110 @@ impl<'d> Cluster<'d> {
         cluster
     }
 
-    /// Removes all threads from `stuck` whose requests a thread outside could answer, and returns the links of the
-    /// others. If a thread leaves, only the threads that were to wait for it are checked again, so a chain of thousands
-    /// is walked once.
-    fn never_answered(&self, requests: &Requests<'_>, stuck: &mut BTreeSet<Thread>) -> BTreeMap<Thread, Vec<Link>> {
-        let mut links: BTreeMap<Thread, Vec<Link>> = BTreeMap::new();
-        let mut behind: BTreeMap<Thread, Vec<Thread>> = BTreeMap::new();
-        let (of_anybody, mut open): (Vec<Thread>, Vec<Thread>) = requests
-            .keys()
-            .copied()
-            .partition(|thread| requests.get(thread).is_some_and(|(one, _)| is_for_anybody(one)));
-        loop {
-            while let Some(thread) = open.pop() {
-                let Some((request, _)) = requests.get(&thread).filter(|_| stuck.contains(&thread)) else { continue };
-                match self.links(request, stuck) {
-                    Some(found) => {
-                        for link in &found {
-                            behind.entry(link.to).or_default().push(thread);
-                        }
-                        links.insert(thread, found);
-                    }
-                    None => {
-                        stuck.remove(&thread);
-                        links.remove(&thread);
-                        open.extend(behind.remove(&thread).unwrap_or_default());
-                    }
-                }
+    /// The threads that no thread outside could answer, with those of `inside`.
+    fn never_answered(&self, requests: &Requests<'_>, inside: &BTreeSet<Thread>) -> BTreeSet<Thread> {
+        let mut graph = Reduction::default();
+        for thread in inside {
+            graph.set(Node::Thread(*thread), Rule::Always);
+        }
+        for (thread, (request, _)) in requests {
+            let rule = self.rule(request, &mut graph);
+            graph.set(Node::Thread(*thread), rule);
+        }
+        let of_thread = |node| if let Node::Thread(thread) = node { Some(thread) } else { None };
+        graph.greatest().into_nodes().filter_map(of_thread).collect()
+    }
+
+    /// When the thread of a request is blocked.
+    fn rule<'n>(&self, request: &'n ClusterRequest, graph: &mut Reduction<Node<'n>>) -> Rule
+    where
+        'd: 'n,
+    {
+        match request.what.as_str() {
+            "lock" | "semaphore" => match self.holders(request) {
+                (holders, true) if !holders.is_empty() => while_all(holders.iter().map(|link| link.to), graph),
+                _ => Rule::Never,
+            },
+            "result" if self.is_of_ray() => {
+                let ways = request.names.iter().flat_map(|task| ray::ways(self.members, &self.running, task));
+                let parts: Vec<Rule> = ways.map(|links| while_all(links.iter().map(|link| link.to), graph)).collect();
+                Rule::Any(parts.into_iter().map(|part| graph.part(part)).collect())
             }
-            // Requests that no particular process answers have one answer for all requesters, and it changes once.
-            let still: Vec<Thread> = of_anybody.iter().copied().filter(|thread| stuck.contains(thread)).collect();
-            let Some(nobody) = (if still.is_empty() { None } else { self.nobody(stuck) }) else {
-                if still.is_empty() {
-                    return links;
-                }
-                for thread in still {
-                    stuck.remove(&thread);
-                    open.extend(behind.remove(&thread).unwrap_or_default());
-                }
-                continue;
-            };
-            links.extend(still.into_iter().map(|thread| (thread, nobody.clone())));
-            return links;
+            "result" => Rule::Any(request.names.iter().map(|key| self.key(key, graph)).collect()),
+            _ if is_for_anybody(request) => Rule::All(vec![self.anybody(graph)]),
+            _ => Rule::Never,
         }
     }
 
-    /// The threads that a request waits for if all of `stuck` are stuck; `None` if another one could answer.
+    /// The node of a task, with those of all tasks that it waits for.
+    fn key<'n>(&self, key: &'n str, graph: &mut Reduction<Node<'n>>) -> Id
+    where
+        'd: 'n,
+    {
+        let mut open: Vec<&'n str> = vec![key];
+        while let Some(key) = open.pop() {
+            if graph.has_rule(&Node::Task(key)) {
+                continue;
+            }
+            let rule = match (self.running.get(key), self.ready.get(key)) {
+                (Some(thread), _) if self.run_lasted(*thread) != Lasted::No => while_all([*thread], graph),
+                (None, Some(place)) if self.members.list[*place].readiness_lasted(key) != Lasted::No => {
+                    Rule::All(vec![self.worker(*place, graph)])
+                }
+                (None, None) => {
+                    let on = self.waiting.get(key).copied().unwrap_or_default();
+                    open.extend(on.iter().map(String::as_str));
+                    Rule::Any(on.iter().map(|key| graph.node(Node::Task(key))).collect())
+                }
+                _ => Rule::Never,
+            };
+            graph.set(Node::Task(key), rule);
+        }
+        graph.node(Node::Task(key))
+    }
+
+    /// The node of a worker, which takes no task while all its threads are blocked.
+    fn worker<'n>(&self, place: usize, graph: &mut Reduction<Node<'n>>) -> Id {
+        if !graph.has(&Node::Worker(place)) {
+            let rule = self.occupying(place).map_or(Rule::Never, |own| while_all(own, graph));
+            graph.set(Node::Worker(place), rule);
+        }
+        graph.node(Node::Worker(place))
+    }
+
+    /// The node of whatever any process could give: only tasks that wait for a thread are left to give it, no worker has a free thread, and
+    /// all clients wait, too.
+    fn anybody<'n>(&self, graph: &mut Reduction<Node<'n>>) -> Id {
+        if !graph.has(&Node::Anybody) {
+            let (mut needed, mut workers, mut has_ready) = (Vec::new(), 0, false);
+            for (place, one) in self.members.list.iter().enumerate() {
+                if one.is_worker() {
+                    needed.push(self.worker(place, graph));
+                    workers += 1;
+                    has_ready |= !one.cluster.ready.is_empty();
+                } else if one.cluster.roles.iter().any(|role| role.role == "client") {
+                    needed.push(graph.node(Node::Thread((place, one.now.main.tid))));
+                }
+            }
+            let rule = if has_ready && workers > 0 { Rule::All(needed) } else { Rule::Never };
+            graph.set(Node::Anybody, rule);
+        }
+        graph.node(Node::Anybody)
+    }
+
+    /// The threads of `stuck` that a request of one of them waits for.
     fn links(&self, request: &ClusterRequest, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
         match request.what.as_str() {
-            "lock" | "semaphore" => {
-                let (holders, is_all) = self.holders(request);
-                (is_all && holders.iter().all(|link| stuck.contains(&link.to)) && !holders.is_empty())
-                    .then_some(holders)
-            }
+            "lock" | "semaphore" => Some(self.holders(request).0),
             "result" if self.is_of_ray() => {
-                let links = |task: &String| ray::links(self.members, &self.running, task, stuck);
-                request.names.iter().find_map(links)
+                let mut ways = request.names.iter().flat_map(|task| ray::ways(self.members, &self.running, task));
+                ways.find(|links| links.iter().all(|link| stuck.contains(&link.to)))
             }
             "result" => {
                 let mut seen = BTreeSet::new();
                 request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS, &mut seen))
             }
-            _ if is_for_anybody(request) => self.nobody(stuck),
-            _ => None,
+            _ => Some(self.nobody()),
         }
     }
 
@@ -207,13 +266,11 @@ impl<'d> Cluster<'d> {
             return None;
         }
         if let Some(thread) = self.running.get(key) {
-            let lasted =
-                self.members.task_of(thread.0, thread.1).map(|task| self.members.list[thread.0].task_lasted(task));
-            let link = Link { to: *thread, by: By::Runs(key.to_owned()), lasted: lasted.unwrap_or(Lasted::Unknown) };
+            let link = Link { to: *thread, by: By::Runs(key.to_owned()), lasted: self.run_lasted(*thread) };
             return (stuck.contains(thread) && link.lasted != Lasted::No).then(|| vec![link]);
         }
         if let Some(place) = self.ready.get(key) {
-            let occupying = self.occupying(*place, stuck)?;
+            let occupying = self.occupying(*place).filter(|own| own.iter().all(|thread| stuck.contains(thread)))?;
             let lasted = self.members.list[*place].readiness_lasted(key);
             let link = |to| Link { to, by: By::Occupies(key.to_owned()), lasted };
             return (lasted != Lasted::No).then(|| occupying.into_iter().map(link).collect());
@@ -222,33 +279,27 @@ impl<'d> Cluster<'d> {
         on.iter().find_map(|key| self.of_key(key, stuck, steps.checked_sub(1)?, seen))
     }
 
-    /// The threads of a worker, if all are taken by tasks that cannot go on.
-    fn occupying(&self, place: usize, stuck: &BTreeSet<Thread>) -> Option<Vec<Thread>> {
+    /// Whether the task that a thread runs was there in the first round.
+    fn run_lasted(&self, (place, tid): Thread) -> Lasted {
+        let task = self.members.task_of(place, tid);
+        task.map_or(Lasted::Unknown, |task| self.members.list[place].task_lasted(task))
+    }
+
+    /// The threads of a worker, if all are taken by tasks.
+    fn occupying(&self, place: usize) -> Option<Vec<Thread>> {
         let cluster = self.members.list.get(place)?.cluster;
         let count: u32 =
             cluster.roles.iter().filter(|role| role.role == "worker").filter_map(|role| role.threads).sum();
         let own = cluster.running.iter().filter(|task| !task.has_seceded).map(|task| (place, task.tid));
         let own: Vec<Thread> = own.collect();
-        (count > 0 && own.len() >= count as usize && own.iter().all(|thread| stuck.contains(thread))).then_some(own)
+        (count > 0 && own.len() >= count as usize).then_some(own)
     }
 
-    /// The links if only tasks that wait for a thread could answer, no worker has a free thread, and all clients wait,
-    /// too.
-    fn nobody(&self, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
-        let mut links = Vec::new();
-        let mut has_ready = false;
-        for (place, one) in self.members.list.iter().enumerate() {
-            if one.is_worker() {
-                let own = self.occupying(place, stuck)?;
-                has_ready |= !one.cluster.ready.is_empty();
-                links.extend(own.into_iter().map(|to| Link { to, by: By::Nobody, lasted: Lasted::Yes }));
-                links.truncate(MOST_WAITING);
-            } else if one.cluster.roles.iter().any(|role| role.role == "client") {
-                let waits = stuck.iter().any(|(other, tid)| *other == place && *tid == one.now.main.tid);
-                waits.then_some(())?;
-            }
-        }
-        (has_ready && !links.is_empty()).then_some(links)
+    /// Links to the threads that all workers are taken by.
+    fn nobody(&self) -> Vec<Link> {
+        let workers = self.members.list.iter().enumerate().filter(|(_, one)| one.is_worker());
+        let taken = workers.flat_map(|(place, _)| self.occupying(place).unwrap_or_default());
+        taken.map(|to| Link { to, by: By::Nobody, lasted: Lasted::Yes }).take(MOST_WAITING).collect()
     }
 
     /// Workers whose threads all wait for the cluster, while tasks wait for a thread. The report shows them even if
