@@ -966,12 +966,20 @@ const DEFERRED: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, SUPERVISOR_ENDED as i32];
 /// Those that came meanwhile, a bit each.
 static CAME: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// Whether there is a stop at the moment.
+static IS_DEFERRING: AtomicBool = AtomicBool::new(false);
 /// How many stops there are at the moment, and the signals whose action was replaced by the first.
 static DEFERRING: std::sync::Mutex<(usize, [bool; DEFERRED.len()])> =
     std::sync::Mutex::new((0, [false; DEFERRED.len()]));
 
 extern "C" fn take_note(signal: i32) {
-    CAME.fetch_or(1 << signal, std::sync::atomic::Ordering::SeqCst);
+    let bit = 1 << signal;
+    CAME.fetch_or(bit, Ordering::SeqCst);
+    // On another thread this may begin just before the last stop ends, and get here when what came was sent again already.
+    if !IS_DEFERRING.load(Ordering::SeqCst) && CAME.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+        // SAFETY: may be called in a handler; sends a signal to this very process, which it was sent before.
+        unsafe { libc::kill(libc::getpid(), signal) };
+    }
 }
 
 /// SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP and [`SUPERVISOR_ENDED`] wait until this is dropped, where they have their default action. An action, not a
@@ -985,6 +993,7 @@ impl DeferredSignals {
         let mut deferring = DEFERRING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         deferring.0 += 1;
         if deferring.0 == 1 {
+            IS_DEFERRING.store(true, Ordering::SeqCst);
             for (signal, replaced) in DEFERRED.into_iter().zip(&mut deferring.1) {
                 *replaced = action(signal, None) == Some(libc::SIG_DFL)
                     && action(signal, Some(take_note as extern "C" fn(i32) as libc::sighandler_t)).is_some();
@@ -1006,8 +1015,9 @@ impl Drop for DeferredSignals {
                 action(signal, Some(libc::SIG_DFL));
             }
         }
+        IS_DEFERRING.store(false, Ordering::SeqCst);
         drop(deferring);
-        let came = CAME.swap(0, std::sync::atomic::Ordering::SeqCst);
+        let came = CAME.swap(0, Ordering::SeqCst);
         for signal in DEFERRED.into_iter().filter(|signal| came & (1 << signal) != 0) {
             // SAFETY: sends a signal to this very process, which it was sent before.
             unsafe { libc::kill(libc::getpid(), signal) };
