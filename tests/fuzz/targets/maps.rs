@@ -1,6 +1,0 @@
-//! /proc/PID/maps.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = lockscope::internals::fuzzing::maps(bytes);
-});
