@@ -154,6 +154,19 @@ static void *take_ledger(void *unused) {
     pthread_mutex_lock(&ledger_lock);
     return unused;
 }
+/* Healthy: three threads join each other, and a fourth cancels one of them later. */
+static void *cancel_one(void *none) {
+    (void)none;
+    sleep(110);
+    pthread_cancel(joined[1]);
+    return 0;
+}
+
+static void join_ring_cancelled(void) {
+    start("canceller", cancel_one, 0);
+    join_ring();
+}
+
 static void join_under_lock(void) {
     pthread_mutex_lock(&ledger_lock);
     pthread_t t = start("worker", take_ledger, 0);
@@ -286,6 +299,7 @@ int main(int count, char **words) {
     else if (!strcmp(name, "upgrade")) upgrade();
     else if (!strcmp(name, "two-upgrades")) two_upgrades();
     else if (!strcmp(name, "join-ring")) join_ring();
+    else if (!strcmp(name, "join-ring-cancelled")) join_ring_cancelled();
     else if (!strcmp(name, "join-under-lock")) join_under_lock();
     else if (!strcmp(name, "exit-holding")) exit_holding();
     else if (!strcmp(name, "fork-held")) fork_held();

@@ -193,7 +193,12 @@ fn the_tree_brings_the_other_process_in() {
 
 #[test]
 fn healthy_programs_are_left_in_peace() {
-    for (case, asleep, verdicts) in [("contention", 0, &["running"][..]), ("idle-workers", 4, &["blocked"][..])] {
+    let cases = [
+        ("contention", 0, &["running"][..]),
+        ("idle-workers", 4, &["blocked"][..]),
+        ("join-ring-cancelled", 3, &["blocked"][..]),
+    ];
+    for (case, asleep, verdicts) in cases {
         let target = start(case, asleep);
         for _ in 0..5 {
             let look = attach(&target.pids, &[]);

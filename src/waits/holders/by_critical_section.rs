@@ -94,8 +94,8 @@ pub(crate) fn holders(
     for (position, process) in blocked.processes().iter().enumerate() {
         let own = (position == wait.process).then_some(lock);
         for lock in own.into_iter().chain(own.is_none().then(|| mapped(process, &key.scope)).into_iter().flatten()) {
-            if anyone_gives && let Some(memo) = blocked.code.get(position) {
-                out.wake_sources.extend(givers(memo, process, lock, key, calls));
+            if anyone_gives {
+                out.wake_sources.extend(givers(blocked, process, lock, key, calls));
             }
             for section in sections(blocked, process, lock, calls) {
                 // Two calls in one function may be two ways to wait; the thread took only one (CPython's parking lot).
@@ -127,13 +127,14 @@ pub(crate) fn holders(
 
 /// Threads in code that may give `lock` back without having taken it, since any thread may post a semaphore; nothing the second time.
 /// Locks that they have taken themselves count, too: a holder has to go on before it gives its lock back.
-fn givers(
-    memo: &Memo,
+pub(crate) fn givers(
+    blocked: &Blocked<'_>,
     process: &Process<'_>,
     lock: Addr,
     key: &ResourceKey,
     calls: &'static LockCalls,
 ) -> Vec<WakeSource> {
+    let Some(memo) = blocked.code.get(process.context.process) else { return Vec::new() };
     if !memo.asked.borrow_mut().insert((calls, lock)) {
         return Vec::new();
     }

@@ -6,6 +6,7 @@
 
 mod barrier;
 mod by_function;
+mod cancelled;
 mod condition;
 mod join;
 mod layout;
@@ -168,6 +169,10 @@ impl Family for Libc {
             CLibrary::Glibc => GLIBC.iter().find_map(|decoder| decoder(&case)),
             CLibrary::Musl => musl::decode(&case).or_else(|| mutex::not_captured(&case)),
         }
+    }
+
+    fn wake_sources(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        cancelled::wake_sources(blocked, out);
     }
 
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
