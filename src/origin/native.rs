@@ -1,7 +1,7 @@
 //! Whose native code is: by the module that it lies in, by its source file, by the scheme of its name.
 //!
 //! In: the file name of a module, a function as its symbol has it, a source file as debug information has it. Out: [`Origin`]s. Debug
-//! information keeps paths of the machine that compiled, so that the folders of compilers are all that there is to go by.
+//! information keeps paths of the machine that compiled, so only the folders of compilers tell.
 
 use super::{Origin, OriginKind};
 use crate::recorder::is_recorder;
@@ -132,7 +132,7 @@ impl NativeCode<'_> {
         if !matches!(module.kind, OriginKind::Program | OriginKind::Package) {
             return module.clone();
         }
-        // What compilers bring may lie in any module.
+        // Code of compilers may lie in any module.
         let brought = match (self.file, self.mangling) {
             (Some(file), _) => of_source(file),
             _ if function == "_start" => Origin::of(OriginKind::CLibrary),
