@@ -253,22 +253,28 @@ impl<'r> Drawing<'r> {
         threads.into_iter().filter_map(|(process, tid)| self.of_thread(process, tid, &resources)).collect()
     }
 
-    /// The tasks that wait for one of these resources.
+    /// The tasks that have units of these resources, and those that wait for one of them.
     fn of_tasks(&self, resources: &'r [String]) -> Vec<Party> {
-        let of_these = |wait: &&&Wait| wait.waiter_resource.is_some() && resources.contains(&wait.resource);
-        let waits = self.report.waits.iter().collect::<Vec<_>>();
-        let party = |wait: &&'r Wait| {
-            let taken = self.holds.get(wait.resource.as_str()).into_iter().flatten().filter(|hold| {
-                hold.holder_resource.is_some() && hold.holder_resource == wait.waiter_resource && hold.taken.is_some()
-            });
-            let mut statements: Vec<Statement> = taken.map(|hold| self.hold(hold)).collect();
+        let of_these = resources.iter().flat_map(|id| self.holds.get(id.as_str()).into_iter().flatten());
+        let taken: Vec<&Hold> =
+            of_these.copied().filter(|hold| hold.holder_resource.is_some() && hold.taken.is_some()).collect();
+        let waits = || self.report.waits.iter().filter(|wait| wait.waiter_resource.is_some());
+        let is_awaited = |wait: &&Wait| resources.contains(&wait.resource);
+        let has = |hold: &Hold, wait: &Wait| hold.holder_resource == wait.waiter_resource;
+        // A task that waits for several others is named once.
+        let mut named = BTreeSet::new();
+        let holders = waits().filter(|wait| !is_awaited(wait) && taken.iter().any(|hold| has(hold, wait)));
+        let holders: Vec<&Wait> = holders.filter(|wait| named.insert(&wait.waiter_resource)).collect();
+        let party = |wait: &'r Wait| {
+            let own = taken.iter().filter(|hold| has(hold, wait));
+            let mut statements: Vec<Statement> = own.map(|hold| self.hold(hold)).collect();
             statements.push(self.waited(wait, None));
             let mut alike = vec![self.general(&wait.resource)];
             alike.extend(statements.iter().map(|one| format!("{:?} {:?}", one.place, one.line)));
             let who = self.party_name(&wait.process, None, wait.waiter_resource.as_deref());
             self.party(who, &wait.process, None, statements, alike)
         };
-        waits.iter().filter(of_these).map(party).collect()
+        holders.into_iter().chain(waits().filter(is_awaited)).map(party).collect()
     }
 
     /// For a process in which nothing is wrong: its main thread, or one that runs.

@@ -524,7 +524,7 @@ async def semaphore_is_taken_again():
 
 
 async def semaphore_children_want_it():
-    truth("stuck", words=["tasks each have a unit of `limit` and wait for another one", "has a unit of asyncio.Semaphore `limit`"])
+    truth("stuck", words=["for a unit of `limit`, and the tasks that have one wait as well", "has a unit of asyncio.Semaphore `limit`"])
     limit = asyncio.Semaphore(2)
 
     async def crawl(depth):

@@ -44,6 +44,12 @@ fn each_thing_of_python_has_its_own_headline_and_advice() {
                 "let consumer release `registry_lock` before it waits",
             ),
             ("pool_of_units", 2, "2 threads each have a unit of `slots` and wait for another one", "second unit"),
+            (
+                "units_behind_helpers",
+                2,
+                "details waits for a unit of `slots`, and the thread that has one waits as well",
+                "second unit",
+            ),
             ("future", 1, "reader waits for `result`, and no thread is left that could complete it", "every path"),
         ] {
             let mut command = python.command();

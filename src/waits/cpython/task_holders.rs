@@ -74,9 +74,13 @@ pub(super) fn by_design(
     let Some((method, code)) = named else { return };
     let function = &code.function;
     let own = event_loops::resource_of(process, giver.task);
+    let party = Party::Resource(own.key.clone());
+    if out.holds.iter().any(|hold| hold.resource == resource.key && hold.holder == party) {
+        return;
+    }
     add_resource(out, &own);
     let evidence = format!("{} has a reference to it in {function} and calls {method}", giver.task.name);
-    let hold = exact_hold(&resource.key, Party::Resource(own.key), None, vec![evidence]);
+    let hold = exact_hold(&resource.key, party, None, vec![evidence]);
     let taken = code.acquired.clone().filter(|_| *method == "release");
     out.holds.push(Hold { strength: Strength::Candidate, taken, ..hold });
 }

@@ -57,7 +57,7 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
         }
         (Some(Role::Completed(completion)), Party::Resource(_)) => {
             let (missing, help) = things::of_task(completion);
-            draft.title = each_has_a_unit(context, &draft.parties, &key, "tasks");
+            draft.title = with_units(context, &mut draft, &key, ("task", "tasks"));
             if draft.title.is_some() {
                 draft.help = things::of_units();
                 return draft;
@@ -116,7 +116,7 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
                 None => ("no remaining thread can wake it", Vec::new()),
             };
             draft.help = help;
-            draft.title = each_has_a_unit(context, &draft.parties, &key, "threads");
+            draft.title = with_units(context, &mut draft, &key, ("thread", "threads"));
             if draft.title.is_some() {
                 return draft;
             }
@@ -158,21 +158,37 @@ fn completion(resource: &Resource) -> Option<Completion> {
     })
 }
 
-/// "3 threads each have a unit of `slots` and wait for another one", where that is so of all who wait for a semaphore.
-fn each_has_a_unit(context: &Context<'_>, waiters: &[Party], key: &ResourceKey, several: &str) -> Option<String> {
-    let completion = context.names.described(key).and_then(completion);
+/// "3 threads each have a unit of `slots` and wait for another one", or that those who have one wait for something else. The holders
+/// become parties of the draft. `None` where it is not known of any unit who has it.
+fn with_units(
+    context: &Context<'_>,
+    draft: &mut Draft,
+    key: &ResourceKey,
+    (one, several): (&str, &str),
+) -> Option<String> {
+    let waiters = draft.parties.clone();
+    if context.names.described(key).and_then(completion) != Some(Completion::Release) {
+        return None;
+    }
     let own = context.input.observations.holds.iter().filter(|hold| hold.resource == *key && hold.taken.is_some());
-    let with_unit: BTreeSet<&Party> = own.map(|hold| &hold.holder).collect();
-    let each = completion == Some(Completion::Release) && waiters.iter().all(|waiter| with_unit.contains(waiter));
+    let holders: BTreeSet<&Party> = own.map(|hold| &hold.holder).collect();
     let thing = context.names.bare(key);
-    match waiters {
-        [one] if each => {
-            Some(format!("{} has a unit of {thing} and waits for another one", context.names.party_by_name(one)))
-        }
-        [_, ..] if each => {
-            Some(format!("{} {several} each have a unit of {thing} and wait for another one", waiters.len()))
-        }
-        _ => None,
+    let who = match waiters.as_slice() {
+        [only] => context.names.party_by_name(only),
+        more => format!("{} {several}", more.len()),
+    };
+    let is_alone = waiters.len() == 1;
+    if waiters.iter().all(|waiter| holders.contains(waiter)) {
+        let (each, wait) = if is_alone { ("has", "waits") } else { ("each have", "wait") };
+        return Some(format!("{who} {each} a unit of {thing} and {wait} for another one"));
+    }
+    let others: Vec<&Party> = holders.into_iter().filter(|holder| !waiters.contains(holder)).collect();
+    draft.parties.extend(others.iter().copied().cloned());
+    let wait = if is_alone { "waits" } else { "wait" };
+    match others.as_slice() {
+        [] => None,
+        [_] => Some(format!("{who} {wait} for a unit of {thing}, and the {one} that has one waits as well")),
+        [..] => Some(format!("{who} {wait} for a unit of {thing}, and the {several} that have one wait as well")),
     }
 }
 
