@@ -203,6 +203,9 @@ pub struct Report {
     /// whose owner is gone, else because of the threads of the first finding that is no mere note.
     #[serde(default)]
     pub victims: Vec<ThreadReference>,
+    /// Tasks and other resources that wait as threads do, and cannot go on for the same reason: their ids. (Since 1.2.)
+    #[serde(default)]
+    pub victim_resources: Vec<String>,
     /// Findings, the most important first.
     pub findings: Vec<Finding>,
     /// The origin of the prediction, if threads were held back until this happened (`lockscope run --provoke`). (Since 1.2.)
@@ -284,4 +287,17 @@ pub struct RegistersRead {
     /// these.
     #[serde(default)]
     pub asked_again: u32,
+}
+
+/// "2 more tasks and 1 more thread are stuck behind it", if there are any.
+pub(crate) fn stuck_behind(threads: usize, tasks: usize) -> Option<String> {
+    let counted = |count: usize, one: &str, several: &str| match count {
+        0 => None,
+        1 => Some(format!("1 more {one}")),
+        count => Some(format!("{count} more {several}")),
+    };
+    let both = [counted(tasks, "task", "tasks"), counted(threads, "thread", "threads")];
+    let both: Vec<String> = both.into_iter().flatten().collect();
+    let are = if threads + tasks == 1 { "is" } else { "are" };
+    (!both.is_empty()).then(|| format!("{} {are} stuck behind it", both.join(" and ")))
 }

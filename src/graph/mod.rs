@@ -170,14 +170,20 @@ impl<'a> WaitGraph<'a> {
         cycles::find(self)
     }
 
-    /// Threads that could not go on, directly or through others, if these never did; without these themselves. Resources
-    /// that wait (a task, a stream) pass it on as threads do.
+    /// Threads, and resources that wait as threads do (a task, a stream), that could not go on, directly or through others, if
+    /// these never did; without these themselves.
     pub(crate) fn held_up_by(&self, these: &BTreeSet<Party>) -> Vec<Party> {
         let given = these.iter().filter_map(|party| self.nodes.get(party).copied());
         let stuck = Stuck::because_of(self, given);
         let held_up = self.graph.node_indices().filter(|node| stuck.holds_up(*node));
-        let threads = held_up.map(|node| &self.graph[node]).filter(|party| matches!(party, Party::Thread(..)));
-        let others: BTreeSet<&Party> = threads.filter(|party| !these.contains(party)).collect();
+        let waits = |node: &NodeIndex| self.graph.edges(*node).any(|edge| matches!(edge.weight(), Edge::Wait(_)));
+        let is_waiter = |node: &NodeIndex| match &self.graph[*node] {
+            Party::Thread(..) => true,
+            Party::Resource(_) => waits(node),
+            Party::Process(_) | Party::Absent(..) => false,
+        };
+        let waiters = held_up.filter(is_waiter).map(|node| &self.graph[node]);
+        let others: BTreeSet<&Party> = waiters.filter(|party| !these.contains(party)).collect();
         others.into_iter().cloned().collect()
     }
 

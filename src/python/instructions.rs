@@ -99,6 +99,18 @@ pub(super) struct Instruction {
     pub(super) argument: u64,
 }
 
+impl Instruction {
+    /// The index of the attribute's name that it loads, and whether it loads a method to call it.
+    pub(super) fn attribute(&self, version: (u8, u8, u8)) -> Option<(u64, bool)> {
+        match self.operation {
+            LoadAttribute if version >= (3, 12, 0) => Some((self.argument >> 1, self.argument & 1 == 1)),
+            LoadAttribute => Some((self.argument, false)),
+            LoadMethod => Some((self.argument, true)),
+            _ => None,
+        }
+    }
+}
+
 /// The instructions of a code object, in their order; none if the version's are not known.
 pub(super) fn decode(version: (u8, u8, u8), code: &[u8]) -> Vec<Instruction> {
     let rows = match version {

@@ -191,12 +191,10 @@ impl<'e> Execution<'e> {
             }
             Operation::LoadGlobal => self.load_global(argument)?,
             Operation::LoadCell => self.load_cell(argument)?,
-            Operation::LoadAttribute => {
-                let (index, is_method) =
-                    if self.version >= (3, 12, 0) { (argument >> 1, argument & 1 == 1) } else { (argument, false) };
+            Operation::LoadAttribute | Operation::LoadMethod => {
+                let (index, is_method) = here.attribute(self.version)?;
                 self.load_attribute(index, is_method)?;
             }
-            Operation::LoadMethod => self.load_attribute(argument, true)?,
             Operation::StoreFast => {
                 let value = self.pop();
                 self.assigned.insert(argument, Some(value));

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::PythonFrame;
+use super::instructions::decode;
 use super::layout::{GeneratorFrame, Layout, LineTable, Liveness, LocalNames, StackTop};
 use super::lines;
 use super::names::{bytes, text};
@@ -406,6 +407,21 @@ impl<'a> Frame<'_, 'a> {
     pub(super) fn name_objects(&self) -> Vec<Addr> {
         let tuple = self.frames.memory.pointer(self.code + self.frames.layout.values.code_names).ok();
         tuple.and_then(|tuple| self.frames.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+    }
+
+    /// The line of the last call of a method of this name before where it stands; `None` if the instructions of this version are
+    /// not known.
+    pub(crate) fn line_of_last_call(&self, method: &str, version: (u8, u8, u8)) -> Option<u32> {
+        let names = self.name_objects();
+        let is_it = |index: u64| {
+            let name = usize::try_from(index).ok().and_then(|index| names.get(index));
+            name.and_then(|name| self.frames.objects.text(*name)).is_some_and(|name| name == method)
+        };
+        let unit = self.unit_of_call()?;
+        let instructions = decode(version, &self.instructions()?).into_iter();
+        let before = instructions.take_while(|one| one.end <= unit);
+        let call = before.filter(|one| one.attribute(version).is_some_and(|(index, _)| is_it(index))).last()?;
+        self.frames.line(self.code, i64::try_from(call.start).ok()? * 2)
     }
 
     /// The slots of its variables, cells as they are.

@@ -24,6 +24,7 @@ impl Report {
             holds: Vec::new(),
             cycles: Vec::new(),
             victims: Vec::new(),
+            victim_resources: Vec::new(),
             findings: Vec::new(),
             made_to_happen: None,
             gaps: Vec::new(),

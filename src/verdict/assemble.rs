@@ -127,6 +127,7 @@ pub(crate) fn report(
             })
             .collect(),
         victims: judgement.victims.iter().filter_map(|party| names.reference(party)).collect(),
+        victim_resources: judgement.victims.iter().filter_map(|party| names.id_if_resource(party)).collect(),
         findings: judgement.findings,
         gaps,
         job: None,

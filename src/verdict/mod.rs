@@ -7,6 +7,7 @@
 pub(crate) mod assemble;
 mod call_sites;
 mod context;
+mod dead_ends;
 pub(crate) mod findings;
 mod foremost;
 pub(crate) mod frames;
@@ -32,6 +33,8 @@ use crate::threads::{RoleFinder, Thread};
 use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Strength, WakeSource, Waker};
 use context::{Context, Roles};
+pub(crate) use dead_ends::DeadEnd;
+use dead_ends::dead_ends;
 pub(crate) use findings::{Explanation, Fix, explain, explanations};
 use names::Names;
 use suspicion::{Confirmed, Suspicion};
@@ -372,65 +375,6 @@ pub(crate) struct Orphan {
     pub waits: Vec<usize>,
     /// One of the waiters can't go on without it.
     pub blocks_for_ever: bool,
-}
-
-/// A wait that provably nobody can end.
-#[derive(Debug)]
-pub(crate) struct DeadEnd {
-    /// Position among what is enclosed.
-    pub known_wakers: usize,
-    /// Positions of the waits for it; at least one.
-    pub waits: Vec<usize>,
-}
-
-/// Waits without end. `explained`: a cycle or a lost owner already explains why whole processes cannot go on, so waits
-/// that only follow from that are suppressed. The same applies if another wait without end explains them. The second
-/// result has the waiters of the suppressed waits: they never go on because of the explained ones.
-fn dead_ends(
-    input: &JudgeInput<'_>,
-    graph: &WaitGraph<'_>,
-    waits_for: &WaitsFor<'_>,
-    explained: bool,
-) -> (Vec<DeadEnd>, BTreeSet<Party>) {
-    let seen = input.observations;
-    let waits = |resource: &ResourceKey| {
-        let of_it = waits_for.get(resource).into_iter().flatten().copied();
-        of_it.filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
-    };
-    let told =
-        seen.known_wakers.iter().enumerate().filter(|(_, one)| one.is_reportable && graph.never_comes(&one.resource));
-    let ends = told.map(|(known_wakers, one)| DeadEnd { known_wakers, waits: waits(&one.resource) });
-    let mut ends: Vec<DeadEnd> = ends.filter(|end| !end.waits.is_empty()).collect();
-    let is_of_all = |end: &DeadEnd| seen.known_wakers[end.known_wakers].whole_process;
-    let mut held_up = BTreeSet::new();
-    if explained || ends.iter().any(|end| !is_of_all(end)) {
-        let (of_all, others): (Vec<DeadEnd>, Vec<DeadEnd>) = ends.into_iter().partition(is_of_all);
-        held_up.extend(of_all.iter().flat_map(|end| &end.waits).map(|wait| seen.waits[*wait].waiter.clone()));
-        ends = others;
-    }
-    // Ids wrap around: the last thread may have the lowest one. The main thread's wait comes first anyway.
-    let pids: Vec<i32> = input.image.processes.iter().map(|process| process.pid).collect();
-    let is_main = |wait: &usize| match seen.waits[*wait].waiter {
-        Party::Thread(process, tid) => pids.get(process) == Some(&tid),
-        _ => false,
-    };
-    // The root before those who wait for it: nobody who could give it waits for another of these.
-    let ended: HashMap<&Party, usize> = ends
-        .iter()
-        .enumerate()
-        .flat_map(|(at, end)| end.waits.iter().map(move |wait| (&seen.waits[*wait].waiter, at)))
-        .collect();
-    let at_of: HashMap<&ResourceKey, usize> =
-        ends.iter().enumerate().map(|(at, end)| (&seen.known_wakers[end.known_wakers].resource, at)).collect();
-    let mut follows = vec![false; ends.len()];
-    for hold in seen.holds.iter().filter(|hold| hold.gone.is_none()) {
-        if let (Some(at), Some(of)) = (at_of.get(&hold.resource), ended.get(&hold.holder)) {
-            follows[*at] |= at != of;
-        }
-    }
-    let follows: HashMap<usize, bool> = ends.iter().map(|end| end.known_wakers).zip(follows).collect();
-    ends.sort_by_key(|end| (follows.get(&end.known_wakers) == Some(&true), !end.waits.iter().any(is_main)));
-    (ends, held_up)
 }
 
 /// The positions of the waits for each thing: thousands may wait for thousands.

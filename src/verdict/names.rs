@@ -106,6 +106,14 @@ impl<'a> Names<'a> {
         self.ids.get(key).map_or_else(|| "r0".into(), |position| format!("r{}", position + 1))
     }
 
+    /// Its id, if a party is a resource.
+    pub(crate) fn id_if_resource(&self, party: &Party) -> Option<String> {
+        match party {
+            Party::Resource(key) => Some(self.resource_id(key)),
+            _ => None,
+        }
+    }
+
     /// `p0`, `p1`, ...
     pub(crate) fn process_id(&self, process: usize) -> String {
         format!("p{process}")

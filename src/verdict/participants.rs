@@ -12,7 +12,7 @@ use crate::report::{
     CallSite, Callback, Certainty, Edge, Frame, Gone, Hold, Library, Participant, ParticipantLine, ParticipantPlace,
     Process, Report, Resource, Severity, TakenAt, Thread, ThreadReference, Verdict, Wait, base_name, short_function,
 };
-use crate::waits::kinds::Holding;
+use crate::waits::kinds::{Holding, Topic};
 
 /// Up to this many threads that do the same are listed one by one.
 const FEW: usize = 2;
@@ -146,19 +146,21 @@ fn line(statement: Statement, source: Option<&SourceLines>) -> ParticipantLine {
     ParticipantLine { line: statement.line, text, does, column }
 }
 
-/// Those who do the same are one.
+/// Those who do the same are one: threads, which may be in several cycles, or tasks.
 fn join_alike(parties: &mut Vec<Party>) {
-    let mut counts: HashMap<Vec<String>, BTreeSet<(String, i32)>> = HashMap::new();
+    let mut counts: HashMap<Vec<String>, BTreeSet<(String, i32, String)>> = HashMap::new();
     for party in parties.iter() {
-        let threads = party.threads.iter().map(|one| (one.process.clone(), one.tid));
-        counts.entry(party.alike.clone()).or_default().extend(threads);
+        let thread = party.threads.first().map(|one| (one.process.clone(), one.tid, String::new()));
+        let task = || (party.process.clone(), 0, party.names.first().cloned().unwrap_or_default());
+        counts.entry(party.alike.clone()).or_default().insert(thread.unwrap_or_else(task));
     }
     let mut known: HashMap<Vec<String>, usize> = HashMap::new();
     let mut joined: Vec<Party> = Vec::new();
     for party in parties.drain(..) {
-        let is_one_of_many = counts.get(&party.alike).is_some_and(|threads| threads.len() > FEW);
+        let is_one_of_many = counts.get(&party.alike).is_some_and(|members| members.len() > FEW);
         let first = known.get(&party.alike).filter(|_| is_one_of_many).and_then(|at| joined.get_mut(*at));
         match first {
+            Some(first) if party.threads.is_empty() => first.names.extend(party.names),
             Some(first) => {
                 let new = party.threads.into_iter().filter(|thread| !first.threads.contains(thread));
                 first.threads.extend(new.collect::<Vec<_>>());
@@ -251,17 +253,28 @@ impl<'r> Drawing<'r> {
         threads.into_iter().filter_map(|(process, tid)| self.of_thread(process, tid, &resources)).collect()
     }
 
-    /// The tasks that wait for one of these resources.
+    /// The tasks that have units of these resources, and those that wait for one of them.
     fn of_tasks(&self, resources: &'r [String]) -> Vec<Party> {
-        let of_these = |wait: &&&Wait| wait.waiter_resource.is_some() && resources.contains(&wait.resource);
-        let waits = self.report.waits.iter().collect::<Vec<_>>();
-        let party = |wait: &&'r Wait| {
-            let statement = self.waited(wait, None);
-            let alike = vec![self.general(&wait.resource), format!("{:?} {:?}", statement.place, statement.line)];
+        let of_these = resources.iter().flat_map(|id| self.holds.get(id.as_str()).into_iter().flatten());
+        let taken: Vec<&Hold> =
+            of_these.copied().filter(|hold| hold.holder_resource.is_some() && hold.taken.is_some()).collect();
+        let waits = || self.report.waits.iter().filter(|wait| wait.waiter_resource.is_some());
+        let is_awaited = |wait: &&Wait| resources.contains(&wait.resource);
+        let has = |hold: &Hold, wait: &Wait| hold.holder_resource == wait.waiter_resource;
+        // A task that waits for several others is named once.
+        let mut named = BTreeSet::new();
+        let holders = waits().filter(|wait| !is_awaited(wait) && taken.iter().any(|hold| has(hold, wait)));
+        let holders: Vec<&Wait> = holders.filter(|wait| named.insert(&wait.waiter_resource)).collect();
+        let party = |wait: &'r Wait| {
+            let own = taken.iter().filter(|hold| has(hold, wait));
+            let mut statements: Vec<Statement> = own.map(|hold| self.hold(hold)).collect();
+            statements.push(self.waited(wait, None));
+            let mut alike = vec![self.general(&wait.resource)];
+            alike.extend(statements.iter().map(|one| format!("{:?} {:?}", one.place, one.line)));
             let who = self.party_name(&wait.process, None, wait.waiter_resource.as_deref());
-            self.party(who, &wait.process, None, vec![statement], alike)
+            self.party(who, &wait.process, None, statements, alike)
         };
-        waits.iter().filter(of_these).map(party).collect()
+        holders.into_iter().chain(waits().filter(is_awaited)).map(party).collect()
     }
 
     /// For a process in which nothing is wrong: its main thread, or one that runs.
@@ -314,6 +327,9 @@ impl<'r> Drawing<'r> {
             });
             alike.extend(statements.iter().map(|one| format!("{:?} {:?}", one.place, one.line)));
             let who = self.party_name(&edge.process, edge.waiter, resource);
+            if edge.waiter.is_none() {
+                alike.push(who.clone());
+            }
             self.party(who, &edge.process, edge.waiter, statements, alike)
         };
         edges.iter().enumerate().map(party).collect()
@@ -332,8 +348,12 @@ impl<'r> Drawing<'r> {
             let owner = self.owner(hold);
             for wait in self.report.waits.iter().filter(|wait| wait.resource == hold.resource) {
                 let statement = self.waited(wait, Some(format!("{owner}, {why}")));
-                let alike = vec![self.general(&wait.resource), format!("{:?} {:?}", statement.place, statement.line)];
+                let mut alike =
+                    vec![self.general(&wait.resource), format!("{:?} {:?}", statement.place, statement.line)];
                 let who = self.party_name(&wait.process, wait.tid, wait.waiter_resource.as_deref());
+                if wait.tid.is_none() {
+                    alike.push(who.clone());
+                }
                 parties.push(self.party(who, &wait.process, wait.tid, vec![statement], alike));
             }
             if let Some(taken) = &hold.taken {
@@ -348,8 +368,9 @@ impl<'r> Drawing<'r> {
                     short: format!("held it {when}"),
                     is_wait: false,
                 };
-                let alike = vec![name, "lost".into()];
-                parties.push(self.party(format!("{owner}, {why}"), &hold.process, None, vec![statement], alike));
+                let who = format!("{owner}, {why}");
+                let alike = vec![name, "lost".into(), who.clone()];
+                parties.push(self.party(who, &hold.process, None, vec![statement], alike));
             }
         }
         parties
@@ -397,9 +418,6 @@ impl<'r> Drawing<'r> {
         mut alike: Vec<String>,
     ) -> Party {
         alike.push(process.to_owned());
-        if tid.is_none() {
-            alike.push(who.clone());
-        }
         let threads = tid.map(|tid| ThreadReference { process: process.to_owned(), tid });
         Party {
             names: vec![who],
@@ -438,11 +456,15 @@ impl<'r> Drawing<'r> {
         let task = task.map(|task| format!(", in task {task}, which is suspended")).unwrap_or_default();
         let ago = since(hold.since_ms).map(|since| format!(" (for {since})")).unwrap_or_default() + &task;
         let name = self.name(&hold.resource);
+        // Taken by code that gives it back later, though any thread may give one back.
+        let has_unit = hold.taken.is_some() && self.topic(&hold.resource) == Some(Topic::Units);
         let long = match hold.certainty {
+            Certainty::Candidate if kind == Holding::Holds && has_unit => format!("has a unit of {name}"),
             Certainty::Candidate => kind.possibly(&name, hold.taken.is_some()) + &mode,
             _ => format!("{}{mode}{ago}", self.holding(&hold.resource)),
         };
         let short = match (kind, hold.certainty) {
+            (Holding::Holds, Certainty::Candidate) if has_unit => "has a unit of it".to_owned(),
             (Holding::Holds, Certainty::Candidate) => format!("may hold it{mode}"),
             (Holding::Holds, _) => format!("holds it{mode}{ago}"),
             _ => long.clone(),
@@ -569,6 +591,10 @@ impl<'r> Drawing<'r> {
     /// A holder's relation to it.
     fn kind(&self, id: &str) -> Holding {
         self.resources.get(id).map_or(Holding::Holds, |one| one.properties().holding)
+    }
+
+    fn topic(&self, id: &str) -> Option<Topic> {
+        self.resources.get(id).map(|one| one.properties().topic)
     }
 
     fn name(&self, id: &str) -> String {

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::kept;
 use crate::graph::{Cycle, Root};
 use crate::limits::verdict::ROOTS_TOLD;
-use crate::report::{Finding, Severity, Verdict};
+use crate::report::{self, Finding, Severity, Verdict};
 use crate::waits::kinds::Topic;
 use crate::waits::model::Role;
 use crate::waits::{Gone, Hold, Party, ResourceKey};
@@ -19,11 +19,9 @@ use crate::waits::{Gone, Hold, Party, ResourceKey};
 pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], victims: &[Party]) -> String {
     let text = match (verdict, context.cycles.first()) {
         (Verdict::Deadlock | Verdict::SuspectedDeadlock, Some(cycle)) => {
-            let more = match victims.len() {
-                0 => String::new(),
-                1 => " 1 more thread is stuck behind it.".into(),
-                count => format!(" {count} more threads are stuck behind it."),
-            };
+            let count = |topic: Option<Topic>| victims.iter().filter(|party| topic_of(party) == topic).count();
+            let more = report::stuck_behind(count(None), count(Some(Topic::Task)));
+            let more = more.map(|more| format!(" {more}.")).unwrap_or_default();
             format!("{}{more}", cycle_sentence(context, cycle))
         }
         (Verdict::OrphanedLock, _) => match context.orphans.iter().find(|orphan| orphan.blocks_for_ever) {
@@ -34,6 +32,14 @@ pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], 
         _ => census(context, roots),
     };
     capitalised(&text)
+}
+
+/// The topic of a resource that waits; none of a thread.
+fn topic_of(party: &Party) -> Option<Topic> {
+    match party {
+        Party::Resource(key) => Some(key.kind.topic),
+        _ => None,
+    }
 }
 
 /// The sentence that comes first: the title of the first finding, else the main thread's wait or place.
@@ -120,6 +126,7 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
         1 => String::new(),
+        2 => " 1 more waits for it.".to_owned(),
         count => format!(" {} more wait for it.", count - 1),
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
@@ -189,6 +196,7 @@ pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> 
     };
     let others = match orphan.waits.len() {
         0 | 1 => String::new(),
+        2 => " 1 more waits for it.".to_owned(),
         count => format!(" {} more wait for it.", count - 1),
     };
     format!("{who} waits for {}{place}, but {why}.{others}", names.resource(&hold.resource))

@@ -294,7 +294,8 @@ kinds! {
 
 /// The verb for the action that wakes waiters for a Python object, by its class.
 fn wake_up(thing: &str) -> &'static str {
-    match thing.split([' ', '(']).next().unwrap_or(thing) {
+    let class = thing.split([' ', '(']).next().unwrap_or(thing);
+    match class.rsplit('.').next().unwrap_or(class) {
         "Queue" | "LifoQueue" | "PriorityQueue" | "SimpleQueue" => "put into",
         "Condition" => "notify",
         "Semaphore" | "BoundedSemaphore" => "release",

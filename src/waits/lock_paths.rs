@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::kinds::World;
+use super::kinds::{self, World};
 use super::model::{Party, Resource, ResourceKey};
 use super::observations::Observations;
 use super::thread::{Process, ThreadView};
@@ -15,6 +15,12 @@ use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::waits::{MOST_ELEMENTS, PATH_FRAMES, PATH_READS, PATH_THREADS};
 use crate::symbols::{LockPath, Step, is_of_library};
 use crate::unwind::NativeFrame;
+
+/// Bytes of the largest lock of a C library (`pthread_rwlock_t` of glibc).
+const LARGEST_LOCK: u64 = 56;
+
+/// The same of locks that are words, as those of Rust's standard library: all else there is what they guard.
+const LARGEST_WORDS: u64 = 16;
 
 /// Name the locks.
 pub(super) fn find(processes: &[Process<'_>], out: &mut Observations) {
@@ -24,13 +30,21 @@ pub(super) fn find(processes: &[Process<'_>], out: &mut Observations) {
         if open.is_empty() {
             continue;
         }
-        let addresses = open.iter().map(|key| key.address).collect();
+        let addresses: BTreeSet<Addr> = open.iter().map(|key| key.address).collect();
+        // Members of data are called by the data's name, not by a variable that leads there.
+        let is_data = |key: &ResourceKey| out.resource(key).is_some_and(|one| one.label.name.is_some());
+        let data_first = open.iter().any(is_data);
         let mut search = Search { process, addresses, reads: PATH_READS, data: HashSet::new(), found: Vec::new() };
         let frames: Vec<&NativeFrame> = concerned(process, &open, out).flat_map(frames_of_program).collect();
-        search.find(&frames);
+        search.find(&frames, data_first);
         let names = search.names();
         for resource in out.resources.iter_mut().filter(|one| open.contains(&one.key)) {
             let Some((name, function)) = names.get(&resource.key.address) else { continue };
+            // The whole object is called as its symbol says, which has its namespace.
+            let is_whole = resource.label.name.is_some() && resource.label.offset == 0 && !name.contains(['.', '[']);
+            if is_whole {
+                continue;
+            }
             let label = std::mem::take(&mut resource.label);
             let detail = label.detail.clone();
             resource.label = super::label::Label {
@@ -50,7 +64,15 @@ fn is_nameless(process: &Process<'_>, resource: &Resource) -> bool {
     let label = &resource.label;
     let is_native = resource.key.kind.world == World::Native && !resource.key.address.is_null();
     let is_own = process.context.image.mapping(resource.key.address).is_some();
-    is_native && is_own && (label.name.is_none() && label.at.is_some() || label.name.is_some() && label.offset != 0)
+    let is_part = || label.offset != 0 || is_first_part(process, resource);
+    is_native && is_own && (label.name.is_none() && label.at.is_some() || label.name.is_some() && is_part())
+}
+
+/// Whether a lock that has the name of an object of data may be but its first member: the object is larger than the lock.
+fn is_first_part(process: &Process<'_>, resource: &Resource) -> bool {
+    let object = process.context.symbols.object(resource.key.address);
+    let largest = if resource.key.kind == kinds::FUTEX { LARGEST_WORDS } else { LARGEST_LOCK };
+    object.is_some_and(|object| object.address == resource.key.address && object.size > largest)
 }
 
 /// The main thread, and those that wait for these resources or have them.
@@ -111,15 +133,19 @@ fn frames_of_program<'a>(thread: &ThreadView<'a>) -> impl Iterator<Item = &'a Na
 }
 
 impl Search<'_, '_> {
-    /// Search until each lock has a name of its own: the variables of all frames, then the data of their units.
-    fn find(&mut self, frames: &[&NativeFrame]) {
+    /// Search until each lock has a name of its own: the variables of all frames, then the data of their units, or the data first.
+    fn find(&mut self, frames: &[&NativeFrame], data_first: bool) {
         let symbols = self.process.context.symbols;
         let starts: Vec<Option<Addr>> = frames.iter().map(|frame| symbols.function_start(frame.lookup)).collect();
         // Another frame of the same function may have these names for other locks.
         let is_only = |start: &Option<Addr>| starts.iter().filter(|other| *other == start).count() == 1;
         let locals = frames.iter().zip(&starts).map(|(frame, start)| (*frame, false, is_only(start)));
         let data = frames.iter().map(|frame| (*frame, true, true));
-        for (frame, is_data, is_only) in locals.chain(data) {
+        let mut ways: Vec<_> = locals.chain(data).collect();
+        if data_first {
+            ways.sort_by_key(|(_, is_data, _)| !is_data);
+        }
+        for (frame, is_data, is_only) in ways {
             let paths = if is_data { symbols.data_paths(frame.lookup) } else { symbols.lock_paths(frame.lookup) };
             let before = self.found.len();
             for path in paths {

@@ -245,6 +245,35 @@ static void mutex_behind_semaphore(void) {
     pthread_join(holder, 0);
 }
 
+/* A semaphore as a pool: each thread has a unit and asks for a second one. */
+static sem_t connections;
+__attribute__((noinline)) static void audit(void) {
+    sem_wait(&connections);
+    sem_post(&connections);
+}
+static void *pay(void *unused) {
+    sem_wait(&connections);
+    pthread_barrier_wait(&both);
+    audit();
+    sem_post(&connections);
+    return unused;
+}
+static void *browse(void *unused) {
+    sem_wait(&connections);
+    pthread_barrier_wait(&both);
+    sleep(60);
+    sem_post(&connections);
+    return unused;
+}
+static void pool_of_units(body second) {
+    pthread_barrier_init(&both, 0, 2);
+    sem_init(&connections, 0, 2);
+    pthread_t first = start("first", pay, 0);
+    start("second", second, 0);
+    ready("READY pids=%d\n", getpid(), 0);
+    pthread_join(first, 0);
+}
+
 static void *load(void *library) {
     dlopen(library, RTLD_NOW);
     return library;
@@ -306,6 +335,8 @@ int main(int count, char **words) {
     else if (!strcmp(name, "pshared")) pshared();
     else if (!strcmp(name, "mutex-behind-semaphore")) mutex_behind_semaphore();
     else if (!strcmp(name, "loader-behind-semaphore") && count > 2) loader_behind_semaphore(words[2]);
+    else if (!strcmp(name, "pool-of-units")) pool_of_units(pay);
+    else if (!strcmp(name, "pool-with-one-that-goes-on")) pool_of_units(browse);
     else if (!strcmp(name, "contention")) contention();
     else if (!strcmp(name, "idle-workers")) idle_workers();
     else return 2;

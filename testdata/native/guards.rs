@@ -1,5 +1,6 @@
 // Threads with locks of Rust's standard library: ./guards CASE
 // orders: two threads take two of them in opposite orders: a deadlock.
+// members: the same with two members of a static variable.
 // dropped: a thread has dropped the guard of its first lock, and waits for the second: no deadlock.
 // given: the same, where the guard was given to a function that has dropped it.
 // sometimes: the same, where only one way through the function drops it.
@@ -12,6 +13,23 @@ use std::thread;
 
 struct Account {
     balance: Mutex<i64>,
+}
+
+/// Its locks have names by their members.
+struct Store {
+    index: Mutex<i64>,
+    journal: Mutex<i64>,
+}
+static STORE: Store = Store { index: Mutex::new(0), journal: Mutex::new(0) };
+
+fn store(from: &'static Mutex<i64>, to: &'static Mutex<i64>, both: &Barrier) {
+    let mut first = from.lock().unwrap();
+    if both.wait().is_leader() {
+        ready();
+    }
+    let mut second = to.lock().unwrap();
+    *first -= 5;
+    *second += 5;
 }
 
 extern "C" {
@@ -102,6 +120,14 @@ fn main() {
         let second = thread::spawn(move || transfer(&own[1], &own[0], &own_barrier));
         thread.join().unwrap();
         second.join().unwrap();
+        return;
+    }
+    if case == "members" {
+        let both = Arc::new(Barrier::new(2));
+        let other = both.clone();
+        let thread = thread::spawn(move || store(&STORE.index, &STORE.journal, &other));
+        store(&STORE.journal, &STORE.index, &both);
+        thread.join().unwrap();
         return;
     }
     let turns = Arc::new(Barrier::new(2));

@@ -114,6 +114,22 @@ def of_pool_of_units():
     join(start(fetch, fetch))
 
 
+def of_units_behind_helpers():
+    slots = threading.Semaphore(1)
+
+    def details():
+        with slots:
+            pass
+
+    def fetch():
+        with slots:
+            helper = threading.Thread(target=details, name="details", daemon=True)
+            helper.start()
+            helper.join()
+
+    join(start(fetch))
+
+
 def of_future():
     result = concurrent.futures.Future()
 

@@ -334,7 +334,7 @@ def pool_whose_initialiser_fails():
 # Units of semaphores.
 
 def semaphore_acquired_again():
-    truth("stuck", asleep=1, words=["may release BoundedSemaphore `places`"])
+    truth("stuck", asleep=1, words=["has a unit of `places` and waits for another one", "has a unit of BoundedSemaphore `places`"])
     places = threading.BoundedSemaphore(1)
 
     def visit(depth):

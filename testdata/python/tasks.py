@@ -524,7 +524,7 @@ async def semaphore_is_taken_again():
 
 
 async def semaphore_children_want_it():
-    truth("stuck", "deadlock", "suspected-deadlock", words=["limit"])
+    truth("stuck", words=["for a unit of `limit`, and the tasks that have one wait as well", "has a unit of asyncio.Semaphore `limit`"])
     limit = asyncio.Semaphore(2)
 
     async def crawl(depth):
@@ -534,6 +534,25 @@ async def semaphore_children_want_it():
                 await asyncio.gather(crawl(depth - 1), crawl(depth - 1))
     soon()
     await crawl(3)
+
+
+async def semaphore_taken_by_calls_in_tasks():
+    truth("stuck", words=["3 tasks each have a unit of `limit` and wait for another one"], **STUCK)
+    limit = asyncio.Semaphore(3)
+
+    async def audit():
+        await limit.acquire()
+        limit.release()
+
+    async def pay():
+        await limit.acquire()
+        try:
+            await asyncio.sleep(0.01)
+            await audit()
+        finally:
+            limit.release()
+    soon()
+    await asyncio.gather(pay(), pay(), pay())
 
 
 async def semaphore_a_holder_goes_on():
@@ -736,6 +755,88 @@ async def stream_of_a_silent_peer():
     soon()
     await reader.read()
     child.kill()
+
+
+# Several that only reachability ties: the deepest cause leads.
+
+class Pipeline:
+    def __init__(self):
+        self.pages, self.rows, self.done = asyncio.Queue(), asyncio.Queue(), asyncio.Event()
+
+    async def fetch(self, pause):
+        await asyncio.sleep(pause)
+        self.pages.put_nowait("page")
+        # Without an end mark.
+
+    async def parse(self):
+        while (await self.pages.get()) is not None:
+            self.rows.put_nowait("row")
+        self.rows.put_nowait(None)
+
+    async def write(self):
+        while (await self.rows.get()) is not None:
+            pass
+        self.done.set()
+
+    async def run(self, pause):
+        for name, part in dict(write=self.write(), parse=self.parse(), fetch=self.fetch(pause)).items():
+            asyncio.create_task(part, name=name)
+        soon()
+        await self.done.wait()
+
+
+async def pipeline_of_which_the_first_stage_starves():
+    truth("stuck", words=["stuck: task parse (", "2 more tasks and 1 more thread are stuck behind it"], **STUCK)
+    await Pipeline().run(0)
+
+
+async def pipeline_whose_first_stage_goes_on():
+    truth("blocked")
+    await Pipeline().run(60)
+
+
+async def services_in_turn(config):
+    async def service(needs, ready):
+        await needs.wait()
+        ready.set()
+
+    async def first(ready):
+        await config
+        ready.set()
+    one, two = asyncio.Event(), asyncio.Event()
+    soon()
+    await asyncio.gather(service(two, asyncio.Event()), service(one, two), first(one))
+
+
+async def services_of_which_the_first_never_starts():
+    truth("stuck", words=["stuck: task Task-4 (", "first) awaits Future", "3 more tasks and 1 more thread"], **STUCK)
+    await services_in_turn(asyncio.get_running_loop().create_future())
+
+
+async def services_of_which_the_first_will_start():
+    truth("blocked")
+    loop = asyncio.get_running_loop()
+    config = loop.create_future()
+    loop.call_later(60, config.set_result, 1)
+    await services_in_turn(config)
+
+
+async def one_that_waits_for_the_taker_of_a_lock_that_starves():
+    truth("stuck", words=["stuck: task taker (", "2 more tasks and 1 more thread are stuck behind it"], **STUCK)
+    jobs, lock, done = asyncio.Queue(), asyncio.Lock(), asyncio.Event()
+
+    async def taker():
+        async with lock:
+            await jobs.get()
+
+    async def reporter():
+        async with lock:
+            done.set()
+    asyncio.create_task(taker(), name="taker")
+    await asyncio.sleep(0)
+    asyncio.create_task(reporter(), name="reporter")
+    soon()
+    await done.wait()
 
 
 def a_loop_in_another_thread():

@@ -402,5 +402,44 @@ def event_beside_one_that_may_fail():
     trio.run(main)
 
 
+def pipeline(pause):
+    async def fetch(pages):
+        await trio.sleep(pause)
+        await pages.send("page")
+
+    async def parse(pages, rows):
+        async for page in pages:
+            await rows.send(page)
+        await rows.send(None)
+
+    async def write(rows, done):
+        while (await rows.receive()) is not None:
+            pass
+        done.set()
+
+    async def main():
+        pages_in, pages_out = trio.open_memory_channel(10)
+        rows_in, rows_out = trio.open_memory_channel(10)
+        done = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch, pages_in)
+            nursery.start_soon(write, rows_out, done)
+            nursery.start_soon(parse, pages_out, rows_in)
+            await trio.sleep(0.2)
+            ready()
+            await done.wait()
+    trio.run(main)
+
+
+def pipeline_of_which_the_first_stage_starves():
+    truth("stuck", finding="nobody-left-to-wake", words=["stuck: task parse #"])
+    pipeline(0)
+
+
+def pipeline_whose_first_stage_goes_on():
+    truth("blocked")
+    pipeline(60)
+
+
 signal.alarm(LAST)
 globals()[sys.argv[1]]()

@@ -1660,6 +1660,37 @@ def database_with_a_log_that_another_process_writes():
     database_that_another_process_writes("wal")
 
 
+def database_wanted_by_a_process_that_writes_another(does_other_wait=True):
+    """Each has a transaction in one database; the own one is in nobody's way here."""
+    verdicts = ["blocked", "suspected-deadlock"] if does_other_wait else ["blocked"]
+    truth(*verdicts, words=["lock on", "stock.db", "SQLite's busy handler", "held by python"], asks_again=True)
+    folder = tempfile.mkdtemp()
+    names = [os.path.join(folder, name) for name in ("orders.db", "stock.db")]
+    for name in names:
+        made = database(name)
+        made.execute("create table things(number)")
+        made.close()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LAST)
+        names.reverse()
+    first, second = map(database, names)
+    first.execute("begin immediate")
+    if child == 0:
+        os.write(writer, b"x")
+    else:
+        os.read(reader, 1)
+        ready(os.getpid(), child)
+    if child or does_other_wait:
+        second.execute("begin immediate")
+    time.sleep(LAST)
+
+
+def database_wanted_by_a_process_that_writes_another_beside_one_that_goes_on():
+    database_wanted_by_a_process_that_writes_another(does_other_wait=False)
+
+
 def database_that_nobody_writes():
     database_that_another_process_writes(is_locked=False)
 

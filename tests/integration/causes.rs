@@ -43,10 +43,11 @@ fn each_thing_of_python_has_its_own_headline_and_advice() {
                 "consumer waits for `not_empty` and holds `registry_lock`, which producer needs to notify it",
                 "let consumer release `registry_lock` before it waits",
             ),
+            ("pool_of_units", 2, "2 threads each have a unit of `slots` and wait for another one", "second unit"),
             (
-                "pool_of_units",
+                "units_behind_helpers",
                 2,
-                "fetch waits for `slots`, and everyone who could release it waits as well",
+                "details waits for a unit of `slots`, and the thread that has one waits as well",
                 "second unit",
             ),
             ("future", 1, "reader waits for `result`, and no thread is left that could complete it", "every path"),

@@ -101,6 +101,19 @@ fn rust_is_told_by_the_lines_of_its_guards() {
     }
 }
 
+#[test]
+fn locks_in_a_static_of_rust_are_called_by_their_members() {
+    let Some(program) = rust() else { return skipped!("no rustc") };
+    for look in looks(&Target::start(Command::new(program).arg("members")).settle(2)) {
+        assert_eq!(look.findings().first(), Some(&"lock-order-cycle"), "{}", look.text);
+        assert!(
+            look.says("STORE.index and STORE.journal are") || look.says("STORE.journal and STORE.index are"),
+            "{}",
+            look.text
+        );
+    }
+}
+
 /// Whoever has dropped the guard of a lock, or given it away, does not have the lock, whatever stands in his frame.
 #[test]
 fn a_guard_of_rust_that_is_gone_holds_nothing() {

@@ -244,6 +244,24 @@ fn a_lock_of_any_kind_behind_a_wait_without_end_is_stuck() {
 }
 
 #[test]
+fn who_has_the_units_of_a_semaphore_stands_first() {
+    let program = compile("native/deadlocks.c", "deadlocks", &[]);
+    let look = attach(&Target::start(Command::new(&program).arg("pool-of-units")).settle(3).pids, &[]);
+    assert_eq!(look.verdict(), "stuck", "{}", look.text);
+    assert!(look.says("2 threads each have a unit of connections and wait for another one"), "{}", look.text);
+    let scenes = look.json["scenes"].as_array().expect("a list");
+    assert_eq!(scenes.len(), 2, "{}", look.text);
+    for scene in scenes {
+        let functions: Vec<&str> =
+            scene["places"].as_array().expect("a list").iter().filter_map(|place| place["function"].as_str()).collect();
+        assert_eq!(functions, ["pay", "audit"], "{}", look.text);
+        assert_eq!(scene["places"][0]["lines"][0]["does"], "has a unit of it", "{}", look.text);
+    }
+    let twin = attach(&Target::start(Command::new(&program).arg("pool-with-one-that-goes-on")).settle(2).pids, &[]);
+    assert_eq!((twin.verdict(), twin.code), ("blocked", 0), "{}", twin.text);
+}
+
+#[test]
 fn a_program_whose_file_is_gone() {
     let program = compile("native/deadlocks.c", "deadlocks", &[]);
     let folder = tempfile::tempdir().expect("a folder");

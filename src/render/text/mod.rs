@@ -25,7 +25,8 @@ use super::fold;
 use super::groups;
 use super::parties::{self as who, Parties};
 use super::view::{self, Key, View, keep_together};
-use crate::report::{FrameKind, Report, Severity, SourceKind, Thread, ThreadReference, Trust, Verdict};
+use crate::report::{FrameKind, Report, Severity, SourceKind, Thread, ThreadReference, Trust, Verdict, stuck_behind};
+use crate::waits::kinds::Topic;
 
 /// Groups of threads outside the cycle that get a line.
 const OTHER_THREADS: usize = 20;
@@ -72,9 +73,10 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     if let Some(more) = parties.more().filter(|_| !scenes_tell(report, &parties)) {
         page.paragraph("  ", &format!("  {more}"));
     }
-    if !victims.is_empty() {
-        let are = if victims.len() == 1 { "is" } else { "are" };
-        page.plain(&format!("  {} {are} stuck behind it", more_threads(victims.len())));
+    let is_task = |id: &&String| view.resource(id).is_some_and(|one| one.properties().topic == Topic::Task);
+    let tasks = report.victim_resources.iter().filter(is_task).count();
+    if let Some(behind) = stuck_behind(victims.len(), tasks) {
+        page.plain(&format!("  {behind}"));
     }
     if let Some(source) = &report.made_to_happen {
         page.plain(&format!("  made to happen: {source}"));

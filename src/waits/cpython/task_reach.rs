@@ -1,14 +1,18 @@
 //! The reach of a task of an event loop: it can run its code, and at its end it calls the registered callbacks.
 //!
-//! In: a task. Out: its reach. Whether it could end another wait by that is found in [`task_waits`](super::task_waits).
+//! In: a task. Out: its reach, and the [`CodeAtHand`] of its own coroutines. Whether it could end another wait by that is found
+//! in [`task_waits`](super::task_waits).
 
 use std::cell::OnceCell;
+use std::collections::HashSet;
 
 use super::Facts;
 use super::tasks::Task;
 use crate::image::Addr;
+use crate::python::inspect::Inspector;
 use crate::python::reach::{self, Reached};
 use crate::waits::kinds;
+use crate::waits::model::TakenAt;
 
 /// Names by which code reaches each task of a loop, or ends the loop or the process.
 const ENDS_ALL: &[&str] = &[
@@ -28,6 +32,9 @@ const ENDS_ALL: &[&str] = &[
 const ENDS_PROCESS: &[&str] = &["kill", "pthread_kill", "raise_signal", "interrupt_main", "abort", "_exit"];
 /// Names by which code ends a task that it has at hand, or calls into the loop that it has at hand.
 const ENDS: &[&str] = &["cancel", "throw", "get_coro", "call_soon_threadsafe", "run_coroutine_threadsafe", "stop"];
+
+/// The attribute in which both ends of a memory channel of trio and anyio have what they share.
+pub(super) const SHARED_BY_ENDS: &str = "_state";
 
 /// The name by which code reaches every task, if it uses one.
 pub(super) fn ends_all(reached: &Reached) -> Option<&'static str> {
@@ -55,17 +62,63 @@ pub(super) struct OfTask<'f> {
     facts: &'f Facts<'f>,
     pub(super) task: &'f Task,
     reached: OnceCell<Reached>,
+    code: OnceCell<Vec<CodeAtHand>>,
+}
+
+/// One of the program's coroutines that a task is in.
+pub(super) struct CodeAtHand {
+    pub(super) function: String,
+    /// The names of attributes and globals that its code uses.
+    pub(super) names: Vec<String>,
+    /// Where it called `acquire()`, if it is in a protected range of code that calls `release()`, too: it has what it took.
+    pub(super) acquired: Option<TakenAt>,
+    /// Its variables, the globals and attributes that its code names, and the parts of library objects among these.
+    pub(super) objects: HashSet<Addr>,
 }
 
 impl<'f> OfTask<'f> {
     pub(super) fn new(facts: &'f Facts<'f>, task: &'f Task) -> Self {
-        OfTask { facts, task, reached: OnceCell::new() }
+        OfTask { facts, task, reached: OnceCell::new(), code: OnceCell::new() }
     }
 
     /// All that it can reach; the reason alone if that may be anything.
     pub(super) fn reached(&self) -> &Reached {
         self.reached.get_or_init(|| reach::from_or_open(&self.facts.inspector, roots(self.facts, self.task)))
     }
+
+    pub(super) fn inspector(&self) -> &Inspector<'_> {
+        &self.facts.inspector
+    }
+
+    /// The names that the code of its own coroutines uses, and the objects that it has at hand.
+    pub(super) fn code_at_hand(&self) -> &[CodeAtHand] {
+        let of = |coroutine: &Addr| code_at_hand(self.inspector(), *coroutine);
+        self.code.get_or_init(|| self.task.coroutines.iter().filter_map(of).collect())
+    }
+}
+
+fn code_at_hand(inspector: &Inspector<'_>, coroutine: Addr) -> Option<CodeAtHand> {
+    let (frames, objects) = (inspector.frames(), inspector.objects());
+    let (frame, code) = frames.of_generator(coroutine)?;
+    if frames.code_origin(code).is_none_or(|of| of.waits_for_caller()) {
+        return None;
+    }
+    let open = frames.at(frame, code)?;
+    let is_guarded = open.is_protected() && open.uses("acquire") && open.uses("release");
+    let line = open.line_of_last_call("acquire", inspector.python.version).filter(|_| is_guarded);
+    let acquired =
+        line.zip(frames.suspended(coroutine)).map(|(line, frame)| TakenAt::at(&*frame.file, line, &*frame.function));
+    let variables = open.variables().into_iter().map(|(_, value)| value);
+    let mut found: HashSet<Addr> =
+        variables.chain(inspector.named_globals(&open).iter().map(|(_, value)| *value)).collect();
+    let named = |(key, value): (Addr, Addr)| open.uses(&objects.text(key)?).then_some(value);
+    let owners = found.clone().into_iter().filter(|one| !inspector.is_plain(*one));
+    let attributes: Vec<Addr> =
+        owners.flat_map(|one| objects.attributes(one).unwrap_or_default()).filter_map(named).collect();
+    found.extend(attributes);
+    let parts: Vec<Addr> = found.iter().filter_map(|one| objects.attribute(*one, SHARED_BY_ENDS)).collect();
+    found.extend(parts);
+    Some(CodeAtHand { function: frames.code_name(code)?, acquired, names: frames.names_in(code)?, objects: found })
 }
 
 /// The reach of a task, which does not end where it may be anything.

@@ -52,6 +52,8 @@ struct Awaited<'f> {
     event_loop: &'f Loop,
     future: Addr,
     resource: Resource,
+    /// The object that the program knows: the queue, the event, or the future itself.
+    called: Option<Addr>,
     /// The program has a name for the future. Without a name, the program meant the wait to have no end.
     is_named: bool,
 }
@@ -156,7 +158,8 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
             if let (Some(mut resource), Some(event_loop)) = (lock, loop_of(facts, task)) {
                 resource.role = Some(Role::Completed(Completion::Unlock));
                 out.resources.iter_mut().filter(|one| one.key == resource.key).for_each(|one| one.role = resource.role);
-                all.push(Awaited { task, event_loop, future, resource, is_named: true });
+                let called = Some(resource.key.address);
+                all.push(Awaited { task, event_loop, future, resource, called, is_named: true });
             }
             continue;
         }
@@ -174,7 +177,10 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
         let evidence = format!("{what}, {}", event_loops::at(place.as_ref()));
         event_loops::wait(process, task, &resource, (&evidence, place.as_ref()), out);
         match loop_of(facts, task) {
-            Some(event_loop) => all.push(Awaited { task, event_loop, future, resource, is_named: name.is_some() }),
+            Some(event_loop) => {
+                let (called, is_named) = (thing.called, name.is_some());
+                all.push(Awaited { task, event_loop, future, resource, called, is_named });
+            }
             None => unknown_loop(process, facts, task, out),
         }
     }
@@ -349,6 +355,7 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
             };
             let party = Party::Resource(key(process, other.kind, other.object));
             found.push((Waker::Party(party), format!("task {} {how}", other.name)));
+            task_holders::by_design(process, of_other, (&one.resource, one.called), out);
         }
         if let Some(run) = run_of(facts, one.task) {
             found.extend(trio_wake_sources::sources(facts, process, run, one.task, &tasks));

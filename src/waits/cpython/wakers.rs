@@ -13,7 +13,7 @@ use crate::limits::cpython::{BLOCKS_LED, LED_TO};
 use crate::python::inspect::{Inspector, Referrer, frames_of};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Hold, Party, Strength};
+use crate::waits::model::{Hold, Party, Strength, TakenAt};
 use crate::waits::observations::Observations;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
@@ -79,16 +79,20 @@ pub(super) fn find(
         let waits_here = || frames_of(thread).take(depth).all(|inner| inner.origin.waits_for_caller());
         let is_guarded = || open.is_protected() && open.uses("acquire") && open.uses("release");
         let has_unit = || is_semaphore && is_guarded() && !waits_here();
-        if blocked.waits_for(key, wait.process, position) && !has_unit() {
+        let has_unit = has_unit();
+        if blocked.waits_for(key, wait.process, position) && !has_unit {
             continue;
         }
         known = Some(state);
+        let line = open.line_of_last_call("acquire", inspector.python.version).filter(|_| has_unit);
+        let taken = line.map(|line| TakenAt::at(&*frame.file, line, &*frame.function));
         let thread = &process.threads[position];
         let evidence =
             vec![format!("{} has a reference to it in {} and calls {method}", thread.describe(), frame.function)];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, None, evidence);
-        out.holds.push(Hold { strength: Strength::Candidate, frame: thread.merged_python(frame.address), ..hold });
+        let at = thread.merged_python(frame.address);
+        out.holds.push(Hold { strength: Strength::Candidate, taken, frame: at, ..hold });
     }
 }
 

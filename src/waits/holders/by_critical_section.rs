@@ -33,6 +33,8 @@ pub(crate) struct CriticalSection {
     pub native: usize,
     /// Each path to where the thread stands takes the lock, and none gives it back.
     pub is_certain: bool,
+    /// The call that the frame is in now takes such a lock, too.
+    pub waits_itself: bool,
     /// How it is known.
     pub evidence: String,
 }
@@ -98,11 +100,14 @@ pub(crate) fn holders(
                 out.wake_sources.extend(givers(blocked, process, lock, key, calls));
             }
             for section in sections(blocked, process, lock, calls) {
+                let waits_too = calls.is_ambiguous && blocked.waits_for(key, position, section.thread);
                 // Two calls in one function may be two ways to wait; the thread took only one (CPython's parking lot).
-                if calls.is_ambiguous && blocked.waits_for(key, position, section.thread) {
+                if waits_too && (section.waits_itself || !section.is_certain) {
                     continue;
                 }
-                holders.push(section.hold(process, key, calls));
+                let hold = section.hold(process, key, calls);
+                // It has a unit and waits for another one, which others may give back.
+                holders.push(if waits_too { Hold { strength: Strength::Candidate, ..hold } } else { hold });
             }
         }
     }
@@ -205,11 +210,29 @@ fn index(memo: &Memo, process: &Process<'_>, calls: &'static LockCalls) -> Index
             };
             let evidence = format!("frame {native} of {} {call} {paths}", thread.describe());
             let depth = taken.len() as u32;
-            let section = CriticalSection { thread: position, depth, native: *native, is_certain, evidence };
+            let waits_itself = is_in_lock_call(memo, process, thread, *native, calls);
+            let (thread, native) = (position, *native);
+            let section = CriticalSection { thread, depth, native, is_certain, waits_itself, evidence };
             index.entry(lock).or_default().push(section);
         }
     }
     index
+}
+
+/// Whether the call that a frame is in now takes a lock of these.
+fn is_in_lock_call(
+    memo: &Memo,
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    native: usize,
+    calls: &'static LockCalls,
+) -> bool {
+    let Some(frame) = frames(thread).get(native) else { return false };
+    let Some(start) = process.context.symbols.function_start(frame.lookup) else { return false };
+    let steps = LockSteps::new(&memo.steps, process, calls, thread.pthread);
+    let sites = steps.calls_of(start);
+    let now = sites.iter().filter(|site| site.at <= frame.lookup).max_by_key(|site| site.at);
+    now.is_some_and(|site| Step::of(site, calls) == Some(Step::Locks))
 }
 
 /// A call that took a lock which may still be held.

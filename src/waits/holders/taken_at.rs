@@ -13,7 +13,7 @@ use crate::symbols::{SourceFrame, Variable, base_symbol};
 use crate::threads::Frame;
 use crate::unwind::NativeFrame;
 use crate::waits::holders::Blocked;
-use crate::waits::kinds::World;
+use crate::waits::kinds::{self, World};
 use crate::waits::model::{Hold, Party, TakenAt};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
@@ -23,7 +23,8 @@ pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
     let mut known = Functions::default();
     let is_open = |hold: &&mut Hold| {
         let kind = hold.resource.kind;
-        hold.taken.is_none() && kind.is_lock() && kind.world == World::Native && !hold.resource.address.is_null()
+        let is_kept = kind.is_lock() || kind == kinds::SEMAPHORE;
+        hold.taken.is_none() && is_kept && kind.world == World::Native && !hold.resource.address.is_null()
     };
     for hold in out.holds.iter_mut().filter(is_open).take(TAKEN_LOOKED_FOR) {
         let Party::Thread(process, tid) = hold.holder else { continue };
@@ -163,15 +164,15 @@ fn parting(call: &[SourceFrame], now: &[&Frame]) -> Option<TakenAt> {
     Some(TakenAt::at(place.file.as_deref()?, place.line?, frame.function.as_deref()?))
 }
 
-/// `pthread_mutex_lock`, `std::mutex::lock()`, `omp_set_lock`.
+/// `pthread_mutex_lock`, `std::mutex::lock()`, `omp_set_lock`, `sem_wait`.
 fn takes_lock(name: &str) -> bool {
     let name = bare(name);
-    !gives_lock(name) && name.ends_with("lock")
+    !gives_lock(name) && (name.ends_with("lock") || name == "sem_wait")
 }
 
 fn gives_lock(name: &str) -> bool {
     let name = bare(name);
-    name.ends_with("unlock") || name.ends_with("unset_lock")
+    name.ends_with("unlock") || name.ends_with("unset_lock") || name == "sem_post"
 }
 
 /// A function's name without its parameters.

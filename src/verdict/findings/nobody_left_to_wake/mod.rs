@@ -4,7 +4,7 @@
 
 mod things;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
@@ -30,61 +30,11 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     // A native lock whose holder is not known is nothing that a thread is to be woken for, nor is a GPU that is gone.
     let is_woken_for = |kind: &Kind| !kind.has_two_ends() && !kind.is_native_lock_with_holder() && !kind.is_gpu();
-    let drafts = context.dead_end_drafts(is_woken_for);
-    let seen = context.input.observations;
-    // If every thread that should mark an item as done waits for the next item, its wait follows from this one.
-    let is_unfinished = |resource: &&Resource| matches!(resource.role, Some(Role::UnfinishedItems { .. }));
-    let keys: HashSet<&ResourceKey> =
-        seen.resources.iter().filter(is_unfinished).map(|resource| &resource.key).collect();
-    let unfinished = |key: &ResourceKey| keys.contains(key);
-    let givers: HashSet<&Party> =
-        seen.holds.iter().filter(|hold| unfinished(&hold.resource)).map(|hold| &hold.holder).collect();
-    let any_unfinished = drafts.iter().any(|draft| draft.resources.iter().any(unfinished));
-    let is_reportable = |draft: &Draft| {
-        any_unfinished
-            && !draft.resources.iter().any(unfinished)
-            && draft.parties.iter().all(|party| givers.contains(&party))
-    };
-    let first: Vec<bool> = drafts.iter().map(|draft| !is_reportable(draft)).collect();
-    let kept = drafts.into_iter().zip(first).filter(|(_, is_first)| *is_first);
-    let kept: Vec<Draft> = kept.map(|(draft, _)| draft).collect();
-    let mut drafts: Vec<Draft> = roots(context, kept).into_iter().map(|draft| told(context, draft)).collect();
+    let drafts = context.dead_end_drafts(is_woken_for).into_iter();
+    let mut drafts: Vec<Draft> = drafts.map(|draft| told(context, draft)).collect();
     // A wake-up and the lock that keeps it from coming explain the others.
     drafts.sort_by_key(|draft| draft.resources.len() < 2);
     drafts
-}
-
-/// Without the waits that follow from others: whoever could end such a one waits for something that nobody gives.
-fn roots(context: &Context<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
-    let mut holders: HashMap<&ResourceKey, Vec<&Party>> = HashMap::new();
-    for hold in context.input.observations.holds.iter().filter(|hold| hold.gone.is_none()) {
-        holders.entry(&hold.resource).or_default().push(&hold.holder);
-    }
-    let givers = |draft: &Draft| -> HashSet<&Party> {
-        let own = draft.resources.iter().filter_map(|key| holders.get(key)).flatten().copied();
-        own.filter(|holder| !draft.parties.contains(holder)).collect()
-    };
-    let givers: Vec<HashSet<&Party>> = drafts.iter().map(givers).collect();
-    let waiting: HashSet<&Party> = drafts.iter().flat_map(|draft| &draft.parties).collect();
-    // From those that follow from none of the others on. Those that only follow from each other all stay.
-    let is_root = |givers: &HashSet<&Party>| givers.is_empty() || !givers.is_subset(&waiting);
-    let roots: Vec<bool> = givers.iter().map(is_root).collect();
-    let mut explained: HashSet<&Party> =
-        drafts.iter().zip(&roots).filter(|(_, is_root)| **is_root).flat_map(|(draft, _)| &draft.parties).collect();
-    let mut follows = vec![false; drafts.len()];
-    loop {
-        let is_next = |at: &usize| !roots[*at] && !follows[*at] && givers[*at].is_subset(&explained);
-        let next: Vec<usize> = (0..drafts.len()).filter(is_next).collect();
-        if next.is_empty() {
-            break;
-        }
-        for at in next {
-            follows[at] = true;
-            explained.extend(&drafts[at].parties);
-        }
-    }
-    let roots = drafts.into_iter().zip(follows).filter(|(_, follows)| !follows);
-    roots.map(|(draft, _)| draft).collect()
 }
 
 /// Say whose wake-up does not come, what is missing, and what to change.
@@ -107,8 +57,13 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
         }
         (Some(Role::Completed(completion)), Party::Resource(_)) => {
             let (missing, help) = things::of_task(completion);
-            draft.title = Some(format!("{who} awaits {}, and {missing}", context.names.resource(&key)));
+            draft.title = with_units(context, &mut draft, &key, ("task", "tasks"));
+            if draft.title.is_some() {
+                draft.help = things::of_units();
+                return draft;
+            }
             draft.help = help;
+            draft.title = Some(format!("{who} awaits {}, and {missing}", context.names.resource(&key)));
         }
         (Some(Role::Future), _) if context.runs_a_loop(&waiter) => {
             draft.title =
@@ -160,6 +115,11 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
                 Some(completion) => things::of_thread(completion, world),
                 None => ("no remaining thread can wake it", Vec::new()),
             };
+            draft.help = help;
+            draft.title = with_units(context, &mut draft, &key, ("thread", "threads"));
+            if draft.title.is_some() {
+                return draft;
+            }
             draft.title = Some(match described.and_then(missing_parties) {
                 Some(count) => {
                     let come =
@@ -169,7 +129,6 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
                 None if is_channel(completion, world) => format!("{who} waits in a channel: {missing}"),
                 None => format!("{who} waits for {thing}, and {missing}"),
             });
-            draft.help = help;
         }
     }
     draft
@@ -197,6 +156,40 @@ fn completion(resource: &Resource) -> Option<Completion> {
         kind if kind == kinds::SEMAPHORE => Some(Completion::Release),
         _ => None,
     })
+}
+
+/// "3 threads each have a unit of `slots` and wait for another one", or that those who have one wait for something else. The holders
+/// become parties of the draft. `None` where it is not known of any unit who has it.
+fn with_units(
+    context: &Context<'_>,
+    draft: &mut Draft,
+    key: &ResourceKey,
+    (one, several): (&str, &str),
+) -> Option<String> {
+    let waiters = draft.parties.clone();
+    if context.names.described(key).and_then(completion) != Some(Completion::Release) {
+        return None;
+    }
+    let own = context.input.observations.holds.iter().filter(|hold| hold.resource == *key && hold.taken.is_some());
+    let holders: BTreeSet<&Party> = own.map(|hold| &hold.holder).collect();
+    let thing = context.names.bare(key);
+    let who = match waiters.as_slice() {
+        [only] => context.names.party_by_name(only),
+        more => format!("{} {several}", more.len()),
+    };
+    let is_alone = waiters.len() == 1;
+    if waiters.iter().all(|waiter| holders.contains(waiter)) {
+        let (each, wait) = if is_alone { ("has", "waits") } else { ("each have", "wait") };
+        return Some(format!("{who} {each} a unit of {thing} and {wait} for another one"));
+    }
+    let others: Vec<&Party> = holders.into_iter().filter(|holder| !waiters.contains(holder)).collect();
+    draft.parties.extend(others.iter().copied().cloned());
+    let wait = if is_alone { "waits" } else { "wait" };
+    match others.as_slice() {
+        [] => None,
+        [_] => Some(format!("{who} {wait} for a unit of {thing}, and the {one} that has one waits as well")),
+        [..] => Some(format!("{who} {wait} for a unit of {thing}, and the {several} that have one wait as well")),
+    }
 }
 
 /// Whether a wait is inside a channel of native code.

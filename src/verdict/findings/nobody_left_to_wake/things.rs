@@ -5,6 +5,9 @@
 use crate::waits::kinds::World;
 use crate::waits::model::Completion;
 
+/// Advice where all who could release a semaphore wait for another unit of it.
+const ONE_UNIT: &str = "take no second unit while you hold one: split the work, or take all units that it needs at once. A larger \
+                        number only moves the load at which it hangs";
 /// How tasks end without a word, whatever they were to do.
 const LOST_TASK: &str = "look for a task that ended early: an exception of a task that nobody awaits is only logged, and a task \
                          that nobody refers to may be collected while it runs";
@@ -53,6 +56,11 @@ pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
     (missing, vec![advice.into(), LOST_TASK.into()])
 }
 
+/// Advice for tasks that each have a unit and want another one.
+pub(super) fn of_units() -> Vec<String> {
+    vec![ONE_UNIT.into(), TIME_OUT.into()]
+}
+
 /// The same of a thread.
 pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, Vec<String>) {
     let is_python = world == World::Python;
@@ -86,11 +94,7 @@ pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, 
             "no thread is left that could signal it",
             "change the predicate and signal under the mutex, and test it before each wait: a signal before the wait is lost",
         ),
-        (Completion::Release, _) => (
-            "everyone who could release it waits as well, or has ended",
-            "take no second unit while you hold one: split the work, or take all units that it needs at once. A larger number only \
-             moves the load at which it hangs",
-        ),
+        (Completion::Release, _) => ("everyone who could release it waits as well, or has ended", ONE_UNIT),
         (Completion::Unlock, _) => (
             "the thread that took it can no longer release it",
             "take it in a `with` block or by a guard, so that it is released on every path",

@@ -1449,6 +1449,9 @@ class Report:
     #: owner is gone, else because of the threads of the first finding that is no mere note.
     victims: List[ThreadReference] = field(default_factory=list)
 
+    #: Tasks and other resources that wait as threads do, and cannot go on for the same reason: their ids. (Since 1.2.)
+    victim_resources: List[str] = field(default_factory=list)
+
     #: The origin of the prediction, if threads were held back until this happened (`lockscope run --provoke`). (Since
     #: 1.2.)
     made_to_happen: Optional[str] = None
