@@ -100,7 +100,7 @@
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::lock_paths waits::wakers
 //! graph                -> limits reduction waits
 //! report               -> launcher nccl_ras image threads waits
-//! verdict              -> launcher limits nccl_ras in_parts image origin unwind symbols gpu python threads graph waits report
+//! verdict              -> launcher limits reduction nccl_ras in_parts image origin unwind symbols gpu python threads graph waits report
 //! job                  -> launcher limits reduction nccl_ras report waits
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{JudgeInput, WaitsFor};
 use crate::graph::WaitGraph;
+use crate::reduction::{Reduction, Rule};
 use crate::waits::model::{Resource, Role};
 use crate::waits::{Observations, Party, ResourceKey};
 
@@ -93,32 +94,32 @@ fn retain_roots(seen: &Observations, graph: &WaitGraph<'_>, ends: &mut Vec<DeadE
 
     let waiting: BTreeSet<&Party> = links.iter().flat_map(|link| link.waiters.iter().copied()).collect();
     let is_root = |link: &Link<'_>| link.givers.is_empty() || !link.givers.is_subset(&waiting);
-    let mut todo: Vec<&Party> = Vec::new();
-    let mut given_by: HashMap<&Party, Vec<usize>> = HashMap::new();
-    let mut left: Vec<usize> = links.iter().map(|link| link.givers.len()).collect();
+    let mut graph: Reduction<Node<'_>> = Reduction::default();
+    let mut explained: BTreeSet<Node<'_>> = BTreeSet::new();
     for (at, link) in links.iter().enumerate() {
-        match is_root(link) {
-            true => todo.extend(&link.waiters),
-            false => link.givers.iter().for_each(|giver| given_by.entry(giver).or_default().push(at)),
-        }
-    }
-    let mut explained: BTreeSet<&Party> = BTreeSet::new();
-    while let Some(party) = todo.pop() {
-        if !explained.insert(party) {
+        if is_root(link) {
+            explained.extend(link.waiters.iter().map(|party| Node::Party(party)));
             continue;
         }
-        for at in given_by.get(party).into_iter().flatten() {
-            left[*at] -= 1;
-            if left[*at] == 0 {
-                todo.extend(&links[*at].waiters);
-            }
-        }
+        let givers = link.givers.iter().map(|party| graph.node(Node::Party(party))).collect();
+        graph.set(Node::Link(at), Rule::All(givers));
+        let own = graph.node(Node::Link(at));
+        link.waiters.iter().for_each(|party| graph.add_cause(Node::Party(party), own));
     }
-    let follows = |at: usize| left[at] == 0 && !links[at].givers.is_empty();
+    let explained = graph.least(explained);
+    let follows = |at: usize| explained.contains(&Node::Link(at));
     behind.extend((0..ends.len()).filter(|at| follows(*at)).flat_map(|at| links[at].waiters.iter().copied().cloned()));
     let mut at = 0..ends.len();
     ends.retain(|_| at.next().is_some_and(|at| !follows(at)));
     behind
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Node<'a> {
+    /// Explained where it waits for something that nobody gives, itself or behind others.
+    Party(&'a Party),
+    /// Explained where all its givers are.
+    Link(usize),
 }
 
 /// Waits that only these givers could end.
