@@ -131,7 +131,7 @@ fn scenes(report: &Report, parties: &Parties) -> Markup {
     let style = Style { links: true, ..Style::plain() };
     html! {
         section aria-labelledby="parties" {
-            h2 id="parties" { @if parties.is_empty() { "Where it is" } @else { "Who takes part" } }
+            h2 id="parties" { @if parties.is_empty() && report.scenes.len() < 2 { "Where it is" } @else { "Who takes part" } }
             div.side {
                 @for scene in &report.scenes {
                     article.scene {

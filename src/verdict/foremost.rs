@@ -21,7 +21,7 @@ pub(super) struct Foremost {
 
 /// The sentence about threads that wait behind each other or side by side. Idle threads do not count.
 pub(super) fn of(context: &Context<'_>) -> Option<Foremost> {
-    behind_one(context).or_else(|| side_by_side(context))
+    behind_one(context).or_else(|| side_by_side(context)).or_else(|| behind_a_join(context))
 }
 
 fn wait_of<'c>(context: &'c Context<'_>, party: &Party) -> Option<&'c Wait> {
@@ -62,6 +62,30 @@ fn behind_one(context: &Context<'_>) -> Option<Foremost> {
     let (lock, has_it) = (names.bare(&hold.resource), names.party(holder));
     let parties = std::iter::once(holder).chain(waiters.first().copied()).cloned().collect();
     Some(Foremost { sentence: format!("{who} for {lock}, held by {has_it}{does}{call}"), parties })
+}
+
+/// The main thread waits for the end of a thread that waits for something else: that is where it stands.
+fn behind_a_join(context: &Context<'_>) -> Option<Foremost> {
+    let (names, seen) = (context.names, context.input.observations);
+    let main = context.input.image.processes.first().map(|process| Party::Thread(0, process.pid))?;
+    let joined = |party: &Party| {
+        let wait = wait_of(context, party).filter(|wait| wait.resource.kind.topic == Topic::Thread)?;
+        let mut holds = seen.holds.iter().filter(|hold| hold.resource == wait.resource && hold.gone.is_none());
+        Some((wait, &holds.next()?.holder))
+    };
+    let (first, mut last) = joined(&main)?;
+    let mut passed = vec![&main];
+    while let Some((_, next)) = joined(last).filter(|_| !passed.contains(&last)) {
+        passed.push(last);
+        last = next;
+    }
+    let wait = wait_of(context, last).filter(|_| !passed.contains(&last))?;
+    let (who, thread) = (names.party(&main), names.waited_for(first));
+    let (end, call) = (names.waited_for(wait), names.call(last, wait.frame).phrase());
+    let does =
+        if passed.len() == 1 { "which waits".to_owned() } else { format!("at whose end {} waits", names.party(last)) };
+    let sentence = format!("{who} waits for {thread}, {does} for {end}{call}");
+    Some(Foremost { sentence, parties: vec![last.clone(), main] })
 }
 
 /// The function that Python called, where a library without lines in its frames rests in the C library: `sqlite3_step`, not `clock_nanosleep`.

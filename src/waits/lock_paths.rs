@@ -17,10 +17,10 @@ use crate::symbols::{LockPath, Step, is_of_library};
 use crate::unwind::NativeFrame;
 
 /// Bytes of the largest lock of a C library (`pthread_rwlock_t` of glibc).
-const LARGEST_LOCK: u64 = 56;
+const SIZE_OF_LOCK: u64 = 56;
 
 /// The same of locks that are words, as those of Rust's standard library: all else there is what they guard.
-const LARGEST_WORDS: u64 = 16;
+const SIZE_OF_WORDS: u64 = 16;
 
 /// Name the locks.
 pub(super) fn find(processes: &[Process<'_>], out: &mut Observations) {
@@ -71,7 +71,7 @@ fn is_nameless(process: &Process<'_>, resource: &Resource) -> bool {
 /// Whether a lock that has the name of an object of data may be but its first member: the object is larger than the lock.
 fn is_first_part(process: &Process<'_>, resource: &Resource) -> bool {
     let object = process.context.symbols.object(resource.key.address);
-    let largest = if resource.key.kind == kinds::FUTEX { LARGEST_WORDS } else { LARGEST_LOCK };
+    let largest = if resource.key.kind == kinds::FUTEX { SIZE_OF_WORDS } else { SIZE_OF_LOCK };
     object.is_some_and(|object| object.address == resource.key.address && object.size > largest)
 }
 

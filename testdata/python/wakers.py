@@ -1696,7 +1696,8 @@ def database_that_nobody_writes():
 
 
 def database_that_another_thread_writes():
-    truth("blocked", words=["lock on", "orders.db", "another part of the process itself"], asks_again=True)
+    words = [", which waits for fcntl lock on", "orders.db", "another part of the process itself"]
+    truth("blocked", words=words, asks_again=True)
     name = os.path.join(tempfile.mkdtemp(), "orders.db")
     own = database(name)
     own.execute("begin immediate")
