@@ -11,7 +11,7 @@ use crate::report::Severity;
 use crate::verdict::kept;
 use crate::waits::kinds::{self, Kind, World};
 use crate::waits::model::{Completion, Resource, Role};
-use crate::waits::{Party, ResourceKey};
+use crate::waits::{Party, ResourceKey, Waker};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -60,12 +60,22 @@ fn roots(context: &Context<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
     for hold in context.input.observations.holds.iter().filter(|hold| hold.gone.is_none()) {
         holders.entry(&hold.resource).or_default().push(&hold.holder);
     }
+    let waiting: HashSet<&Party> = drafts.iter().flat_map(|draft| &draft.parties).collect();
+    for source in &context.input.observations.wake_sources {
+        let own = holders.entry(&source.resource).or_default();
+        match &source.by {
+            Waker::Party(party @ Party::Thread(..)) => own.push(party),
+            Waker::Party(Party::Process(process)) => {
+                own.extend(waiting.iter().filter(|one| matches!(one, Party::Thread(of, _) if of == process)));
+            }
+            _ => {}
+        }
+    }
     let givers = |draft: &Draft| -> HashSet<&Party> {
         let own = draft.resources.iter().filter_map(|key| holders.get(key)).flatten().copied();
         own.filter(|holder| !draft.parties.contains(holder)).collect()
     };
     let givers: Vec<HashSet<&Party>> = drafts.iter().map(givers).collect();
-    let waiting: HashSet<&Party> = drafts.iter().flat_map(|draft| &draft.parties).collect();
     // From those that follow from none of the others on. Those that only follow from each other all stay.
     let is_root = |givers: &HashSet<&Party>| givers.is_empty() || !givers.is_subset(&waiting);
     let roots: Vec<bool> = givers.iter().map(is_root).collect();
@@ -109,16 +119,6 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             let (missing, help) = things::of_task(completion);
             draft.title = Some(format!("{who} awaits {}, and {missing}", context.names.resource(&key)));
             draft.help = help;
-        }
-        (Some(Role::Future), _) if context.runs_a_loop(&waiter) => {
-            draft.title =
-                Some(format!("{who} waits in result() for what only the event loop that it runs itself could do"));
-            draft.help = vec![
-                "await the coroutine, or asyncio.wrap_future(future): result() in the loop's own thread keeps the loop from \
-                 running what it waits for"
-                    .into(),
-                "call run_coroutine_threadsafe(...).result() in other threads only: await asyncio.to_thread(function)".into(),
-            ];
         }
         _ => {
             if let Some(kept) = kept::by_generator(context, &key) {
