@@ -85,7 +85,7 @@
 //! waits::blocked_on    -> image waits::model waits::blocked_call
 //! waits::progress      -> arch image waits::kinds waits::thread waits::blocked_on
 //! waits::holders       -> limits reduction image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
-//! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
+//! waits::family        -> waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> origin arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family

@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 use super::inspect::{Inspector, frames_of};
 use super::objects::Objects;
-pub(crate) use super::reach_tables::USES_DESCRIPTORS;
 use super::reach_tables::{
     BUILTIN_CONTAINERS, C_DOORS, CALLED_BY_ITSELF, CALLED_BY_NAME, DESCRIPTORS, IMPORT_HOOKS, INERT, LIBRARY_MODULES,
     LOG_HANDLERS, LOGS, MAKES_INSTANCES, NAMES_ANYTHING, NAMES_CLASSES, ONLY_DESCRIBES, PLAIN_C_MODULES, PLAIN_LIBRARY,
     READABLE_TYPES, RECEIVING,
 };
+pub(crate) use super::reach_tables::{CANCELS, USES_DESCRIPTORS};
 use super::{PythonFrame, PythonThread};
 use crate::image::Addr;
 use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
@@ -114,6 +114,16 @@ impl Reached {
             .or_else(|| number().map(|number| format!("it can reach the number {number}")))
     }
 
+    /// Whether some object that has a descriptor is within reach.
+    pub(crate) fn has_some_descriptor(&self) -> bool {
+        !self.descriptors.is_empty()
+    }
+
+    /// Adds objects that something else leads to.
+    pub(crate) fn also(&mut self, objects: impl IntoIterator<Item = Addr>) {
+        self.objects.extend(objects);
+    }
+
     /// Whether code releases what other code takes.
     pub(crate) fn gives_away(&self) -> bool {
         self.gives_away
@@ -162,6 +172,15 @@ pub(crate) fn from_or_open(inspector: &Inspector<'_>, roots: impl IntoIterator<I
     walk.finish()
 }
 
+/// The same of callbacks by which a library cancels what it has at hand.
+pub(crate) fn from_cancelling(inspector: &Inspector<'_>, roots: impl IntoIterator<Item = Addr>) -> Reached {
+    let mut walk = Walk::new(inspector, Extent::Code);
+    walk.stops_when_open = true;
+    walk.cancels = true;
+    walk.todo.extend(roots);
+    walk.finish()
+}
+
 /// Whether instances of a module's classes hand on what other processes send.
 fn module_of_processes(module: &Option<String>) -> bool {
     matches!(module.as_deref(), Some("multiprocessing.connection" | "multiprocessing.queues"))
@@ -178,6 +197,10 @@ struct Walk<'w, 'a> {
     names_of_classes: HashMap<Addr, Option<Rc<str>>>,
     /// The class of something by which objects come from other processes.
     receives: Option<String>,
+    /// Cancel scopes of tasks: they lead to the tasks in them, but only for code that cancels.
+    scopes: Vec<Addr>,
+    /// Whether the code cancels, whatever names it uses.
+    cancels: bool,
     reached: Reached,
     todo: Vec<Addr>,
     /// Values under names that no code was seen to use yet.
@@ -198,6 +221,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             stops_when_open: false,
             names_of_classes: HashMap::new(),
             receives: None,
+            scopes: Vec::new(),
+            cancels: false,
             reached: Reached::default(),
             todo: Vec::new(),
             unnamed: HashMap::new(),
@@ -223,6 +248,7 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     fn finish(mut self) -> Reached {
         self.all();
+        self.cancelled();
         while !self.typed.is_empty() && NAMES_CLASSES.iter().any(|name| self.reached.uses_anywhere(name)) {
             let classes = std::mem::take(&mut self.typed);
             self.todo.extend(classes);
@@ -253,6 +279,26 @@ impl<'w, 'a> Walk<'w, 'a> {
                 break;
             }
             self.object(object);
+        }
+    }
+
+    /// The tasks in the cancel scopes that the code may cancel.
+    fn cancelled(&mut self) {
+        let objects = self.inspector.objects();
+        while !self.scopes.is_empty() {
+            let names = CANCELS.iter().any(|name| self.reached.uses(name)) || self.reached.computes_names();
+            let names = names || self.cancels;
+            let is_cancelled = |scope: &Addr| names || self.reached.bound.iter().any(|(_, object)| object == scope);
+            let (cancelled, others): (Vec<Addr>, Vec<Addr>) =
+                std::mem::take(&mut self.scopes).into_iter().partition(is_cancelled);
+            if cancelled.is_empty() {
+                break;
+            }
+            let values =
+                |scope: Addr| objects.attributes(scope).unwrap_or_default().into_iter().map(|(_, value)| value);
+            self.todo.extend(cancelled.into_iter().flat_map(|scope| values(scope).chain(objects.words_of(scope))));
+            self.scopes = others;
+            self.all();
         }
     }
 
@@ -801,6 +847,10 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         if of_library && name == "CancelStatus" {
             // It notifies others when its scope is cancelled; the scope itself leads to these.
+            return;
+        }
+        if of_library && name == "CancelScope" && !self.library_only() {
+            self.scopes.push(object);
             return;
         }
         self.class_of_instance(class);

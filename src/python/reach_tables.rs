@@ -137,6 +137,9 @@ pub(super) const CALLED_BY_NAME: &[&str] = &[
 pub(super) const LOGS: &[&str] =
     &["critical", "debug", "error", "exception", "fatal", "handle", "info", "log", "warn", "warning"];
 
+/// Names by which code cancels the tasks of a scope that it has at hand.
+pub(crate) const CANCELS: &[&str] = &["cancel", "deadline", "relative_deadline", "reschedule"];
+
 /// Names by which code comes from an instance to its class.
 pub(super) const NAMES_CLASSES: &[&str] = &["type", "__class__", "__mro__", "__bases__"];
 

@@ -6,6 +6,7 @@
 use super::blocked_on::{BlockedOn, ThreadWait};
 use super::holders::Blocked;
 use super::kinds::Kind;
+use super::model::Party;
 use super::observations::Observations;
 use super::thread::{Process, ThreadView};
 
@@ -58,6 +59,8 @@ pub(crate) enum Way {
     Shut(String),
     /// It is one: how.
     Open(String),
+    /// It is one as far as these go on, each with how: the tasks of an event loop.
+    By(Vec<(Party, String)>),
 }
 
 /// A row of the list of families.

@@ -331,6 +331,61 @@ def pool_whose_initialiser_fails():
     result.get()
 
 
+def pool_of_processes_in_whose_callback(work, *pools):
+    """The callback of a future runs in the thread that manages the pool, and waits for work of the last of the pools."""
+    done = threading.Event()
+
+    def callback(_):
+        ready()
+        pools[-1].submit(*work).result()
+        done.set()
+    pools[0].submit(time.sleep, 0.2).add_done_callback(callback)
+    done.wait()
+
+
+def a_pool():
+    import concurrent.futures
+    import multiprocessing
+    return concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+
+
+def callback_of_a_pool_waits_for_the_same_pool():
+    truth("stuck", finding="nobody-left-to-wake", asleep=2, words=["callback"])
+    pool_of_processes_in_whose_callback([abs, 1], a_pool())
+
+
+def callback_of_a_pool_waits_for_another():
+    truth("blocked", asleep=2)
+    pool_of_processes_in_whose_callback([time.sleep, 110], a_pool(), a_pool())
+
+
+def takes(lock):
+    lock.acquire()
+
+
+def initialiser_of_a_pool(*initialiser):
+    import concurrent.futures
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    pool = concurrent.futures.ProcessPoolExecutor(1, context, *initialiser)
+    future = pool.submit(abs, 1)
+    ready()
+    future.result()
+
+
+def initialiser_of_a_pool_takes_a_lock_of_the_parent():
+    truth("suspected-deadlock", "deadlock", finding="pool-work-cycle", asleep=2, words=["takes"])
+    import multiprocessing
+    lock = multiprocessing.get_context("fork").Lock()
+    with lock:
+        initialiser_of_a_pool(takes, (lock,))
+
+
+def initialiser_of_a_pool_is_slow():
+    truth("blocked", asleep=1)
+    initialiser_of_a_pool(time.sleep, (110,))
+
+
 # Units of semaphores.
 
 def semaphore_acquired_again():

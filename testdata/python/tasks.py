@@ -6,6 +6,7 @@ case is ready once its loop has run into the wait. With `busy` a thread beside i
 """
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import inspect
 import json
@@ -30,7 +31,9 @@ def burn():
 def truth(*verdicts, finding=None, words=()):
     if IS_BUSY and "blocked" in verdicts:
         verdicts += ("running",)
-    said = dict(verdicts=verdicts, finding=finding, asleep=0, words=words, asks_again=False)
+    # Threads that want the GIL from a busy one do not wait for what they wait for otherwise.
+    asks_again = IS_BUSY and "blocked" not in verdicts
+    said = dict(verdicts=verdicts, finding=finding, asleep=0, words=words, asks_again=asks_again)
     print("TRUTH " + json.dumps(said), flush=True)
 
 
@@ -656,19 +659,43 @@ async def wait_for_one_that_ends():
     await asyncio.wait([asyncio.create_task(asyncio.sleep(60), name="sleeps")])
 
 
+def group():
+    """A TaskGroup; before 3.11 tasks that are gathered are the nearest thing."""
+    return asyncio.TaskGroup() if hasattr(asyncio, "TaskGroup") else Gathered()
+
+
+class Gathered:
+    def __init__(self):
+        self.coroutines = []
+
+    async def __aenter__(self):
+        return self
+
+    def create_task(self, coroutine, name=None):
+        self.coroutines.append(coroutine)
+
+    async def __aexit__(self, *_):
+        await asyncio.gather(*self.coroutines)
+
+
+async def waits_for(event):
+    await event.wait()
+
+
+async def raises_after(event):
+    await event.wait()
+    raise ValueError
+
+
 async def group_of_one_that_never_ends():
-    if not hasattr(asyncio, "TaskGroup"):
-        return await event_never_set()
-    truth("stuck", words=["never", "a callback for the end of waits"], **STUCK)
+    truth("stuck", words=["event", "waits_for"], **STUCK)
     never = asyncio.Event()
     soon()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(never.wait(), name="waits")
+    async with group() as tasks:
+        tasks.create_task(waits_for(never), name="waits")
 
 
 async def group_beside_one_that_may_raise():
-    if not hasattr(asyncio, "TaskGroup"):
-        return await get_a_task_will_put()
     truth("blocked")
     never = asyncio.Event()
 
@@ -676,9 +703,188 @@ async def group_beside_one_that_may_raise():
         await asyncio.sleep(60)
         raise ValueError
     soon()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(never.wait(), name="waits")
-        group.create_task(fails(), name="fails")
+    async with group() as tasks:
+        tasks.create_task(waits_for(never), name="waits")
+        tasks.create_task(fails(), name="fails")
+
+
+async def group_beside_a_heartbeat():
+    truth("stuck", words=["event", "waits_for"], **STUCK)
+    never = asyncio.Event()
+    soon()
+    async with group() as tasks:
+        tasks.create_task(waits_for(never), name="waits")
+        tasks.create_task(beat(), name="beat")
+
+
+async def group_beside_one_that_reads():
+    """It raises when the other end closes, though no code says so."""
+    truth("blocked")
+    never = asyncio.Event()
+    ours, theirs = socket.socketpair()
+    child = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+    theirs.close()
+    reader, _ = await asyncio.open_connection(sock=ours)
+
+    async def reads():
+        while True:
+            await reader.readexactly(1)
+    soon()
+    async with group() as tasks:
+        tasks.create_task(waits_for(never), name="waits")
+        tasks.create_task(reads(), name="reads")
+    child.kill()
+
+
+async def group_beside_one_that_would_raise_and_waits():
+    truth("stuck", words=["event", "raises_after"], **STUCK)
+    never, other = asyncio.Event(), asyncio.Event()
+    soon()
+    async with group() as tasks:
+        tasks.create_task(waits_for(never), name="waits")
+        tasks.create_task(raises_after(other), name="raises")
+
+
+async def group_beside_one_that_will_raise():
+    truth("blocked")
+    never, other = asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().call_later(60, other.set)
+    soon()
+    async with group() as tasks:
+        tasks.create_task(waits_for(never), name="waits")
+        tasks.create_task(raises_after(other), name="raises")
+
+
+async def ring_in_a_group(beside):
+    one, other = asyncio.Lock(), asyncio.Lock()
+
+    async def take(first, second):
+        async with first:
+            await asyncio.sleep(0.02)
+            async with second:
+                pass
+    soon()
+    async with group() as tasks:
+        tasks.create_task(take(one, other), name="one")
+        tasks.create_task(take(other, one), name="other")
+        tasks.create_task(beside, name="beside")
+
+
+async def ring_beside_one_that_would_raise_and_waits():
+    truth("deadlock", finding="lock-order-cycle")
+    await ring_in_a_group(raises_after(asyncio.Event()))
+
+
+async def ring_beside_one_that_will_raise():
+    truth("blocked")
+    other = asyncio.Event()
+    asyncio.get_running_loop().call_later(60, other.set)
+    await ring_in_a_group(raises_after(other))
+
+
+async def group_of_one_that_waits_when_it_is_cancelled():
+    """Another one has failed by accident, and the group has cancelled the rest."""
+    if not hasattr(asyncio, "TaskGroup"):
+        return await event_never_set()
+    truth("stuck", words=["never", "worker"], **STUCK)
+    never = asyncio.Event()
+
+    async def worker():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await never.wait()
+
+    async def fails():
+        await asyncio.sleep(0.01)
+        return {}["x"]
+    soon()
+    async with group() as tasks:
+        tasks.create_task(worker(), name="worker")
+        tasks.create_task(fails(), name="fails")
+
+
+async def group_of_one_that_cleans_up_when_it_is_cancelled():
+    truth("blocked")
+
+    async def worker():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(60)
+
+    async def fails():
+        await asyncio.sleep(0.01)
+        return {}["x"]
+    soon()
+    async with group() as tasks:
+        tasks.create_task(worker(), name="worker")
+        tasks.create_task(fails(), name="fails")
+
+
+async def body_of_a_group_waits_for_one_that_is_gone():
+    truth("stuck", words=["jobs"], **STUCK)
+    jobs = asyncio.Queue()
+
+    async def producer():
+        await asyncio.sleep(0.01)
+    soon()
+    async with group() as tasks:
+        tasks.create_task(producer(), name="producer")
+        tasks.create_task(beat(), name="beat")
+        await jobs.get()
+
+
+async def body_of_a_group_beside_one_that_checks():
+    truth("blocked")
+    if not hasattr(asyncio, "TaskGroup"):
+        return await ready_and_sleep()
+    jobs = asyncio.Queue()
+
+    async def checks():
+        while True:
+            await asyncio.sleep(0.05)
+            if jobs.qsize() > 5:
+                raise ValueError
+    soon()
+    async with group() as tasks:
+        tasks.create_task(checks(), name="checks")
+        await jobs.get()
+
+
+async def ready_and_sleep():
+    soon()
+    await asyncio.sleep(60)
+
+
+async def group_in_a_group():
+    truth("stuck", words=["event", "waits_for"], **STUCK)
+    never = asyncio.Event()
+
+    async def inner():
+        async with group() as tasks:
+            tasks.create_task(waits_for(never), name="waits")
+    soon()
+    async with group() as tasks:
+        tasks.create_task(inner(), name="inner")
+        tasks.create_task(beat(), name="beat")
+
+
+async def group_in_a_group_beside_one_that_raises():
+    truth("blocked")
+    never = asyncio.Event()
+
+    async def inner():
+        async with group() as tasks:
+            tasks.create_task(waits_for(never), name="waits")
+
+    async def fails():
+        await asyncio.sleep(60)
+        raise ValueError
+    soon()
+    async with group() as tasks:
+        tasks.create_task(inner(), name="inner")
+        tasks.create_task(fails(), name="fails")
 
 
 # Threads, executors, processes.
@@ -872,7 +1078,8 @@ async def future_that_a_handler_of_logs_completes():
 
 
 async def future_that_a_handler_of_logs_would_complete_if_called():
-    truth("stuck", **STUCK)
+    # Any thread that runs may log.
+    truth("stuck", *(["running"] if IS_BUSY else []), **STUCK)
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
@@ -898,6 +1105,199 @@ def a_loop_in_another_thread_that_is_told():
     ready()
     time.sleep(60)
     loop.call_soon_threadsafe(loop.stop_event.set)
+
+
+# Loops in threads of their own, which run until they are stopped.
+
+def a_loop(name):
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name=name, daemon=True).start()
+    return loop
+
+
+async def nothing():
+    pass
+
+
+def loops_that_wait_for_each_other(limit=None, both=True):
+    one, other = a_loop("one"), a_loop("other")
+    met = threading.Barrier(2)
+
+    async def fetch():
+        met.wait()
+        asyncio.run_coroutine_threadsafe(nothing() if both else asyncio.sleep(60), other).result(limit)
+
+    async def store():
+        met.wait()
+        if both:
+            asyncio.run_coroutine_threadsafe(nothing(), one).result()
+    first = asyncio.run_coroutine_threadsafe(fetch(), one)
+    asyncio.run_coroutine_threadsafe(store(), other)
+    time.sleep(0.2)
+    ready()
+    first.result()
+
+
+def two_loops_wait_for_each_other():
+    truth("deadlock", finding="executor-self-wait", words=["fetch", "store", "for work of the event loops"])
+    loops_that_wait_for_each_other()
+
+
+def two_loops_wait_for_each_other_beside_a_heartbeat():
+    truth("deadlock", finding="executor-self-wait", words=["fetch", "store"])
+    asyncio.run_coroutine_threadsafe(beat(), a_loop("third"))
+    loops_that_wait_for_each_other()
+
+
+def two_loops_wait_for_each_other_for_a_time():
+    truth("suspected-deadlock", "blocked")
+    loops_that_wait_for_each_other(60)
+
+
+def a_loop_waits_for_another_that_goes_on():
+    truth("blocked")
+    loops_that_wait_for_each_other(both=False)
+
+
+def a_loop_waits_for_itself():
+    truth("deadlock", finding="executor-self-wait", words=["handler", "for work of the event loop"])
+    loop = a_loop("one")
+
+    async def begun():
+        await asyncio.sleep(0.01)
+
+    async def handler():
+        future = asyncio.run_coroutine_threadsafe(begun(), loop)
+        await asyncio.sleep(0)
+        future.result()
+    waited_for = asyncio.run_coroutine_threadsafe(handler(), loop)
+    time.sleep(0.2)
+    ready()
+    waited_for.result()
+
+
+async def a_callback_waits_for_its_own_loop():
+    truth("deadlock", finding="executor-self-wait")
+    loop = asyncio.get_running_loop()
+
+    def callback():
+        ready()
+        asyncio.run_coroutine_threadsafe(nothing(), loop).result()
+    loop.call_soon(callback)
+    await asyncio.sleep(60)
+
+
+async def a_callback_waits_for_a_thread():
+    truth("blocked")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        future = pool.submit(time.sleep, 60)
+        ready()
+        future.result()
+
+
+async def a_loop_joins_a_thread_that_waits_for_it():
+    truth("deadlock", finding="executor-self-wait", words=["work"])
+    loop = asyncio.get_running_loop()
+    thread = threading.Thread(target=lambda: asyncio.run_coroutine_threadsafe(nothing(), loop).result(), name="work")
+    thread.start()
+    ready()
+    thread.join()
+
+
+async def a_task_awaits_a_thread_that_waits_for_it():
+    truth("blocked")
+    loop = asyncio.get_running_loop()
+    thread = threading.Thread(target=lambda: asyncio.run_coroutine_threadsafe(asyncio.sleep(60), loop).result())
+    thread.start()
+    soon()
+    await loop.run_in_executor(None, thread.join)
+
+
+def a_coroutine_of_a_loop_in_a_thread_never_ends():
+    truth("stuck", words=["never"], **STUCK)
+
+    async def waits():
+        never = asyncio.Event()
+        await never.wait()
+    future = asyncio.run_coroutine_threadsafe(waits(), a_loop("loop"))
+    threading.Thread(target=lambda: [time.sleep(0.05) for _ in iter(int, 1)], daemon=True).start()
+    time.sleep(0.2)
+    ready()
+    future.result()
+
+
+def a_coroutine_of_a_loop_in_a_thread_ends_by_a_timer():
+    truth("blocked")
+    loop = a_loop("loop")
+
+    async def waits():
+        later = asyncio.Event()
+        loop.call_later(60, later.set)
+        await later.wait()
+    future = asyncio.run_coroutine_threadsafe(waits(), loop)
+    time.sleep(0.2)
+    ready()
+    future.result()
+
+
+# A thread that waits for what only tasks of a loop could give.
+
+async def a_thread_waits(opened, *others):
+    kept = [asyncio.create_task(other) for other in others]
+    soon()
+    await asyncio.get_running_loop().run_in_executor(None, opened.wait)
+    del kept
+
+
+async def thread_waits_for_an_event_that_no_task_sets():
+    truth("stuck", words=["Event", "a_thread_waits"], **STUCK)
+    await a_thread_waits(threading.Event(), beat())
+
+
+async def thread_waits_for_an_event_that_a_task_sets():
+    truth("blocked")
+    opened = threading.Event()
+
+    async def sets():
+        await asyncio.sleep(60)
+        opened.set()
+    await a_thread_waits(opened, beat(), sets())
+
+
+async def thread_waits_for_an_event_that_a_timer_sets():
+    truth("blocked")
+    opened = threading.Event()
+    asyncio.get_running_loop().call_later(60, opened.set)
+    await a_thread_waits(opened, beat())
+
+
+async def thread_waits_for_an_event_that_a_server_sets():
+    truth("blocked")
+    opened = threading.Event()
+
+    async def serve(reader, writer):
+        opened.set()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    await a_thread_waits(opened, beat())
+    server.close()
+
+
+def thread_waits_for_what_comes_after_the_run(ends=True):
+    truth(*(["blocked"] if ends else ["stuck"]))
+    opened = threading.Event()
+    threading.Thread(target=opened.wait).start()
+
+    async def main():
+        soon()
+        kept = asyncio.create_task(beat())
+        await (asyncio.sleep(60) if ends else waits_for(asyncio.Event()))
+        del kept
+    asyncio.run(main())
+    opened.set()
+
+
+def thread_waits_for_what_comes_after_a_run_that_never_ends():
+    thread_waits_for_what_comes_after_the_run(False)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ that are right, a finding that it has (or none), and words that a report of it m
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -439,6 +440,243 @@ def pipeline_of_which_the_first_stage_starves():
 def pipeline_whose_first_stage_goes_on():
     truth("blocked")
     pipeline(60)
+
+
+# One that would raise, and waits itself, cancels nobody.
+
+async def raises_after(event):
+    await event.wait()
+    raise ValueError
+
+
+def event_beside_a_heartbeat():
+    truth("stuck", finding="nobody-left-to-wake", words=["started"])
+
+    async def main():
+        started = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pulse)
+            ready()
+            await started.wait()
+    trio.run(main)
+
+
+def event_beside_one_that_would_fail_and_waits():
+    truth("stuck", finding="nobody-left-to-wake", words=["started"])
+
+    async def main():
+        started = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(raises_after, trio.Event())
+            ready()
+            await started.wait()
+    trio.run(main)
+
+
+def event_beside_one_that_reads():
+    truth("blocked")
+
+    async def main():
+        started = trio.Event()
+        ours, theirs = trio.socket.socketpair()
+        child = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+        theirs.close()
+
+        async def reads():
+            while True:
+                await trio.SocketStream(ours).receive_some(10)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reads)
+            ready()
+            await started.wait()
+        child.kill()
+    trio.run(main)
+
+
+def ring_of_tasks_beside_one_that_would_raise_and_waits():
+    truth("deadlock", **RING)
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(raises_after, trio.Event())
+            await ring(nursery)
+    trio.run(main)
+
+
+async def fails_by_accident():
+    await trio.sleep(0.01)
+    return {}["x"]
+
+
+async def cancelled(clean_up):
+    try:
+        await trio.sleep(60)
+    finally:
+        with trio.CancelScope(shield=True):
+            ready()
+            await clean_up()
+
+
+def nursery_of_one_that_waits_when_it_is_cancelled():
+    truth("stuck", finding="nobody-left-to-wake", words=["cancelled"])
+
+    async def main():
+        started = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancelled, started.wait)
+            nursery.start_soon(fails_by_accident)
+    trio.run(main)
+
+
+def nursery_of_one_that_cleans_up_when_it_is_cancelled():
+    truth("blocked")
+
+    async def clean_up():
+        await trio.sleep(60)
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancelled, clean_up)
+            nursery.start_soon(fails_by_accident)
+    trio.run(main)
+
+
+async def anyio_waits(*others):
+    started = anyio.Event()
+    async with anyio.create_task_group() as group:
+        for other in others:
+            group.start_soon(other)
+        ready()
+        await started.wait()
+
+
+async def anyio_raises_after_what_never_comes():
+    await raises_after(anyio.Event())
+
+
+def anyio_event_on_trio_beside_a_heartbeat():
+    truth("stuck", finding="nobody-left-to-wake", words=["started"])
+    anyio.run(anyio_waits, anyio_pulse, backend="trio")
+
+
+def anyio_event_on_asyncio_beside_a_heartbeat():
+    truth("stuck", finding="nobody-left-to-wake", words=["started"])
+    anyio.run(anyio_waits, anyio_pulse)
+
+
+def anyio_event_on_asyncio_beside_one_that_raises():
+    truth("blocked")
+    anyio.run(anyio_waits, anyio_watch)
+
+
+def anyio_event_on_asyncio_beside_one_that_would_raise_and_waits():
+    truth("stuck", finding="nobody-left-to-wake")
+    anyio.run(anyio_waits, anyio_raises_after_what_never_comes)
+
+
+async def anyio_supervised():
+    started = anyio.Event()
+
+    async def supervise(scope):
+        await anyio.sleep(60)
+        scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(supervise, group.cancel_scope)
+        ready()
+        await started.wait()
+
+
+def anyio_event_on_asyncio_that_a_supervisor_ends():
+    truth("blocked")
+    anyio.run(anyio_supervised)
+
+
+def anyio_event_on_trio_that_a_supervisor_ends():
+    truth("blocked")
+    anyio.run(anyio_supervised, backend="trio")
+
+
+def anyio_ring_on_trio_beside_one_that_would_raise_and_waits():
+    truth("deadlock", finding="lock-order-cycle")
+    anyio.run(anyio_ring, anyio_raises_after_what_never_comes, backend="trio")
+
+
+def anyio_ring_on_asyncio_beside_one_that_would_raise_and_waits():
+    truth("deadlock", finding="lock-order-cycle")
+    anyio.run(anyio_ring, anyio_raises_after_what_never_comes)
+
+
+# Threads of a limiter.
+
+async def in_threads(places, first, last, library=trio):
+    """So many threads as there are places do the first, and one more wants to do the last."""
+    limiter = library.CapacityLimiter(places)
+
+    async def in_thread(work):
+        await library.to_thread.run_sync(work, limiter=limiter)
+    async with library.open_nursery() if library is trio else library.create_task_group() as tasks:
+        for _ in range(places):
+            tasks.start_soon(in_thread, first)
+        await library.sleep(0.2)
+        tasks.start_soon(in_thread, last)
+        await library.sleep(0.05)
+        ready()
+
+
+def limiter_full_of_threads_that_wait_for_the_next():
+    truth("stuck", finding="nobody-left-to-wake")
+    done = threading.Event()
+    trio.run(in_threads, 2, done.wait, done.set)
+
+
+def default_limiter_full_of_threads_that_wait_for_the_next():
+    truth("stuck", finding="nobody-left-to-wake")
+    done = threading.Event()
+    trio.run(in_threads, 40, done.wait, done.set)
+
+
+def limiter_full_of_threads_that_sleep():
+    truth("blocked")
+    trio.run(in_threads, 2, lambda: time.sleep(60), print)
+
+
+def limiter_of_anyio_full_of_threads_that_wait_for_the_next():
+    truth("stuck", finding="nobody-left-to-wake")
+    done = threading.Event()
+    anyio.run(in_threads, 2, done.wait, done.set, anyio)
+
+
+def limiter_of_anyio_full_of_threads_that_sleep():
+    truth("blocked")
+    anyio.run(in_threads, 2, lambda: time.sleep(60), print, anyio)
+
+
+async def back_into_the_loop(inner):
+    """A thread of the limiter's only place calls back into the loop."""
+    limiter = trio.CapacityLimiter(1)
+
+    async def in_thread(work, *arguments):
+        await trio.to_thread.run_sync(work, *arguments, limiter=limiter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_thread, trio.from_thread.run, inner, in_thread)
+        await trio.sleep(0.2)
+        ready()
+
+
+def thread_calls_back_for_a_second_thread():
+    truth("deadlock", words=["trio.CapacityLimiter"])
+
+    async def inner(in_thread):
+        await in_thread(print)
+    trio.run(back_into_the_loop, inner)
+
+
+def thread_calls_back_for_one_that_sleeps():
+    truth("blocked")
+
+    async def inner(in_thread):
+        await trio.sleep(60)
+    trio.run(back_into_the_loop, inner)
 
 
 signal.alarm(LAST)

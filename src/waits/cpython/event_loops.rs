@@ -6,9 +6,10 @@
 use super::tasks::{RUN, Task, is_task};
 use super::threading_objects::method;
 use super::{Cpython, Facts};
-use crate::image::Gap;
+use crate::image::{Addr, Gap};
 use crate::limits::Bounded;
 use crate::limits::cpython::{GATHERED_FUTURES, TASKS_WAITING};
+use crate::origin::Origin;
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
 use crate::waits::blocked_on::ThreadWait;
@@ -105,12 +106,33 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 format!("futures that {} gathers", task.name)
             })
         };
-        let others = if is_task(&objects, future) { vec![future] } else { gathered().unwrap_or_default() };
+        let (others, evidence) = if is_task(&objects, future) {
+            (vec![future], "it awaits that task")
+        } else if let Some(tasks) = of_group(facts, task, future) {
+            (tasks, "its group waits for that task")
+        } else {
+            (gathered().unwrap_or_default(), "it awaits that task")
+        };
         for other in facts.tasks().iter().filter(|other| others.contains(&other.object)) {
             let place = own_frame(facts, task);
-            wait(process, task, &resource_of(process, other), ("it awaits that task", place.as_ref()), out);
+            wait(process, task, &resource_of(process, other), (evidence, place.as_ref()), out);
         }
     }
+}
+
+/// The tasks of the group whose block a task leaves: it awaits the future that the end of the last of them completes. Groups of
+/// asyncio and of anyio have it under the same name.
+fn of_group(facts: &Facts<'_>, task: &Task, future: Addr) -> Option<Vec<Addr>> {
+    let (objects, frames) = (facts.inspector.objects(), facts.inspector.frames());
+    task.coroutines.iter().rev().find_map(|coroutine| {
+        let (frame, code) = frames.of_generator(*coroutine)?;
+        frames.code_origin(code).filter(Origin::waits_for_caller)?;
+        let group = frames.at(frame, code)?.first()?;
+        objects.member(group, "_on_completed_fut").filter(|known| *known == future)?;
+        objects.bounded_sequence(objects.member(group, "_tasks")?, GATHERED_FUTURES, || {
+            format!("tasks of the group that {} waits for", task.name)
+        })
+    })
 }
 
 /// A thread that rests in its loop's selector until the next timer waits for that timer, too: the end of a child, or data

@@ -1,12 +1,15 @@
-//! Futures of thread pools: which thread runs what will set one, or in whose queue it waits.
+//! Futures of thread pools and event loops: which thread runs what will set one, or in whose queue it waits.
 //!
-//! In: the frames of a process's threads. Out: [`Work`]. The thread that runs its work item has it in `_WorkItem.run`.
-//! An item that no thread runs yet stands in the queue of a pool, which the frames of the pool's threads name. The
-//! setters of other futures (process pools, asyncio) are not known here.
+//! In: the frames of a process's threads, event loops and their tasks. Out: [`Work`]. The thread that runs its work item has it
+//! in `_WorkItem.run`. An item that no thread runs yet stands in the queue of a pool, which the frames of the pool's threads
+//! name. An event loop is a pool of one thread: while that is inside of a callback, it runs none of the coroutines that were
+//! given to it by `run_coroutine_threadsafe`. The setters of other futures (process pools) are not known here.
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Facts;
 use super::process_pools::POOL;
+use super::task_reach::{at_hand, called_at_end};
 use super::threading_objects::method;
 use crate::image::Addr;
 use crate::limits;
@@ -40,8 +43,47 @@ pub(super) struct Pending {
 pub(super) struct Work(HashMap<Addr, Pending>);
 
 impl Work {
+    /// The work of thread pools and of event loops.
+    pub(super) fn find(facts: &Facts<'_>) -> Work {
+        let mut work = Work::of_pools(&facts.inspector);
+        work.of_event_loops(facts);
+        work
+    }
+
+    /// The work that event loops whose threads are inside of callbacks would go on with: coroutines that are to begin, and tasks.
+    fn of_event_loops(&mut self, facts: &Facts<'_>) {
+        let objects = facts.inspector.objects();
+        for event_loop in facts.loops().iter().filter(|one| !one.is_idle && !one.turn.is_null()) {
+            let Some((state, _)) = facts.inspector.states(event_loop.tid).next() else { continue };
+            let is_future = |object: &Addr| objects.class_name(*object).as_deref() == Some("Future");
+            let mut add = |given: Vec<Addr>, function: Option<String>, what: &str| {
+                for future in given.into_iter().filter(is_future) {
+                    self.0.entry(future).or_insert_with(|| Pending {
+                        function: function.clone(),
+                        evidence: format!(
+                            "{what} of the event loop at {}, whose thread is inside of another callback",
+                            event_loop.object
+                        ),
+                        workers: vec![(state, event_loop.turn)],
+                        is_queued: true,
+                    });
+                }
+            };
+            for handle in event_loop.runs.iter().flatten() {
+                let Some(callback) = objects.member(*handle, "_callback") else { continue };
+                let given = at_hand(facts, callback);
+                let function = given.iter().find_map(|object| coroutine(facts, *object));
+                add(given, function, "what sets it stands in the queue");
+            }
+            for task in facts.tasks_of(event_loop) {
+                let function = task.coroutines.first().and_then(|outer| coroutine(facts, *outer));
+                add(called_at_end(facts, task).into_iter().collect(), function, "what sets it is a task");
+            }
+        }
+    }
+
     /// The work that the threads of pools run, and the content of the queues that they take from.
-    pub(super) fn find(inspector: &Inspector<'_>) -> Work {
+    fn of_pools(inspector: &Inspector<'_>) -> Work {
         let objects = inspector.objects();
         let mut queues: BTreeMap<Addr, Vec<(usize, Addr)>> = BTreeMap::new();
         let mut work = of_thread_pools(inspector);
@@ -83,6 +125,13 @@ impl Work {
     pub(super) fn of(&self, future: Addr) -> Option<&Pending> {
         self.0.get(&future)
     }
+}
+
+/// The name of a coroutine's function.
+fn coroutine(facts: &Facts<'_>, object: Addr) -> Option<String> {
+    let is_one = facts.inspector.objects().class_name(object).as_deref() == Some("coroutine");
+    let (_, code) = is_one.then(|| facts.inspector.frames().of_generator(object))??;
+    facts.inspector.frames().code_name(code)
 }
 
 /// The work of `multiprocessing.pool.ThreadPool`: its threads have the number of their job in a variable while they run it, and

@@ -5,6 +5,8 @@
 //! as long as the lock says that it is locked and one thread only has such a block, no other holder is left but by misuse.
 //! A bare `acquire()` leaves no trace but the names that the code uses, and gives candidates.
 
+use super::event_loops::resource_of;
+use super::task_reach::called_at_end;
 use super::with_blocks::{Held, gives_back};
 use super::{
     Cpython, Facts, HolderRule, critical_sections, dask, executors, generators, managers, multiprocessing,
@@ -67,6 +69,7 @@ pub(super) fn find(
         HolderRule::Wakers { object } => wakers::find(blocked, facts, wait, object, out),
         HolderRule::Future(future) => {
             let Some(pending) = facts.work().of(future) else {
+                by_tasks(process, facts, wait, future, out);
                 return executors::holders(family, blocked, facts, (wait, future), out);
             };
             for (worker, frame) in &pending.workers {
@@ -95,6 +98,16 @@ fn hold(
     let holder = Party::Thread(process.context.process, tid);
     let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, evidence);
     Some(Hold { frame: thread.merged_python(frame), ..hold })
+}
+
+/// The task of an event loop at whose end a future of another thread is set.
+fn by_tasks(process: &Process<'_>, facts: &Facts<'_>, wait: &ThreadWait, future: Addr, out: &mut Observations) {
+    for task in facts.tasks().iter().filter(|task| called_at_end(facts, task).contains(&future)) {
+        let own = resource_of(process, task);
+        add_resource(out, &own);
+        let evidence = vec![format!("a callback for the end of {} has the Future at {future}", task.name)];
+        out.holds.push(exact_hold(&wait.blocked_on.resource.key, Party::Resource(own.key), None, evidence));
+    }
 }
 
 /// The thread with an ident, or the thread that had it and is gone.

@@ -23,6 +23,8 @@ pub(super) struct Loop {
     pub(super) object: Addr,
     /// The thread that runs it.
     pub(super) tid: i32,
+    /// The frame of the thread in which the loop takes its turns; null where that is not read.
+    pub(super) turn: Addr,
     /// The future or task at whose end the loop stops.
     pub(super) root: Option<Addr>,
     /// The thread waits in the loop's selector: no callback is running.
@@ -52,7 +54,9 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Loop> {
                     is_idle = false;
                 }
                 TURN => {
-                    found.extend(own().and_then(|object| read(inspector, object, tid, is_idle)));
+                    found.extend(own().and_then(|object| {
+                        Some(Loop { turn: frame.address, ..read(inspector, object, tid, is_idle)? })
+                    }));
                     is_idle = true;
                 }
                 name if name == UNTIL.0 => {
@@ -93,6 +97,7 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
     Some(Loop {
         object,
         tid,
+        turn: Addr(0),
         root: None,
         is_idle,
         wake_up_descriptors,
@@ -116,15 +121,17 @@ pub(super) fn of_trio(inspector: &Inspector<'_>, runner: Addr, tid: i32) -> Opti
     let sockets = pairs.into_iter().flatten().filter_map(|pair| part(pair, "wakeup_sock"));
     let innermost = inspector.stack(tid).next();
     let runs = [part(runner, "runq"), part(entry_queue, "queue")];
+    let deadlines = part(runner, "deadlines").and_then(|deadlines| objects.sequence(part(deadlines, "_heap")?, 1));
     let waiters = objects.items(part(io_manager, "_registered")?)?.into_iter().map(|(_, waiters)| waiters);
     let watching = waiters.flat_map(|waiters| ["read_task", "write_task"].map(|name| part(waiters, name)));
     Some(Loop {
         object: runner,
         tid,
+        turn: Addr(0),
         root: part(runner, "main_task"),
         is_idle: innermost.is_some_and(|frame| method(frame) == ASKS_THE_KERNEL),
         wake_up_descriptors: sockets.filter_map(|socket| reach::descriptor_of(&objects, socket)).collect(),
-        has_timers: false,
+        has_timers: deadlines.is_none_or(|deadlines| !deadlines.is_empty()),
         runs: runs.into_iter().collect(),
         watching: watching.flatten().collect(),
         signal_handlers: None,

@@ -238,9 +238,9 @@ impl<'a> Facts<'a> {
         self.shared.get_or_init(|| multiprocessing::all(self))
     }
 
-    /// The work of thread pools: running and queued.
+    /// The work of thread pools and of event loops: running and queued.
     fn work(&self) -> &Work {
-        self.work.get_or_init(|| Work::find(&self.inspector))
+        self.work.get_or_init(|| Work::find(self))
     }
 
     /// Tasks of asyncio's event loops.
@@ -257,6 +257,14 @@ impl<'a> Facts<'a> {
             });
             loops::all(&self.inspector).into_iter().chain(runs).collect()
         })
+    }
+
+    /// The tasks of an event loop.
+    fn tasks_of(&self, event_loop: &Loop) -> impl Iterator<Item = &Task> {
+        let objects = self.inspector.objects();
+        let object = event_loop.object;
+        let of_asyncio = self.tasks().iter().filter(move |task| objects.field(task.object, 0) == Some(object));
+        of_asyncio.chain(self.trio().iter().filter(move |run| run.runner == object).flat_map(|run| &run.tasks))
     }
 
     /// The runs of trio.

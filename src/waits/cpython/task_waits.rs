@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::event_loops::{self, own_frame};
 use super::loops::Loop;
-use super::task_reach::{OfTask, ends_all};
+use super::task_reach::{OfTask, called_at_end, ends_all};
 use super::tasks::{Task, is_task};
 use super::{Cpython, Facts, signals, task_holders, trio, trio_wake_sources};
 use crate::image::{Addr, Descriptor, Gap, TaskState};
@@ -42,10 +42,6 @@ const COMPLETIONS: &[(&str, &str, Completion)] = &[
     ("MemoryReceiveChannel", "", Completion::Put),
 ];
 
-/// The callbacks for the end of a task of C, behind the head: the first, and the list of the others with their contexts.
-const FIRST_CALLBACK: u64 = 8;
-const CALLBACKS: u64 = 24;
-
 /// A task's wait for a future.
 struct Awaited<'f> {
     task: &'f Task,
@@ -67,6 +63,8 @@ pub(super) fn decode(
 ) -> Option<BlockedOn> {
     let is_of_kernel = below.futex.is_none() && below.call.is_some();
     let own = facts.loops().iter().rfind(|one| one.tid == thread.image.tid && one.is_idle).filter(|_| is_of_kernel)?;
+    // trio gives the kernel a limit of a day where it has no timer.
+    let below = &BlockedOn { timed: below.timed && own.has_timers, ..below.clone() };
     let descriptors: Vec<&Descriptor> =
         process.context.image.descriptors.iter().filter(|one| own.wake_up_descriptors.contains(&one.number)).collect();
     let is_its = |name: &str| descriptors.iter().any(|descriptor| is_of(name, &descriptor.target));
@@ -147,7 +145,8 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
     for task in tasks_of(facts).take(TASKS_WAITING) {
         let is_of_trio = task.kind == kinds::TRIO_TASK;
         // The code that ends a wait of trio has the task itself.
-        let future = if is_of_trio { trio::waits(&objects, task).then_some(task.object) } else { task.waits_for };
+        let future =
+            if is_of_trio { trio::waits(&facts.inspector, task).then_some(task.object) } else { task.waits_for };
         let Some(future) = future.filter(|future| is_of_trio || !is_task(&objects, *future)) else { continue };
         let party = Party::Resource(key(process, task.kind, task.object));
         if let Some(wait) = out.waits.iter().find(|wait| wait.waiter == party) {
@@ -367,13 +366,18 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
         sources.insert(one.future, found);
     }
     let behind = behind_roots(facts, awaited, &sources, out);
+    // The loop's own thread waits for its tasks.
+    let loops: BTreeSet<i32> = facts.loops().iter().map(|one| one.tid).collect();
+    let is_of_no_loop = |party: &Party| !matches!(party, Party::Thread(_, tid) if loops.contains(tid));
+    let waiters: BTreeSet<Party> = out.waits.iter().map(|wait| wait.waiter.clone()).filter(is_of_no_loop).collect();
     for one in awaited {
         let found = sources.remove(&one.future).unwrap_or_default();
         let goes_on = one.event_loop.runs.as_ref().is_none_or(|runs| !runs.is_empty());
         let is_meant = !one.is_named && found.is_empty() && goes_on;
         let is_reportable = behind.contains(&one.task.object) && !is_meant;
         // If only another waiter could end this wait, it follows from that waiter's wait.
-        let follows = found.iter().any(|(by, _)| matches!(by, Waker::Party(Party::Resource(_))));
+        let is_waiter = |party: &Party| matches!(party, Party::Resource(_)) || waiters.contains(party);
+        let follows = found.iter().any(|(by, _)| matches!(by, Waker::Party(party) if is_waiter(party)));
         match out.known_wakers.iter_mut().find(|known| known.resource == one.resource.key) {
             Some(known) => known.is_reportable |= is_reportable,
             None => out.known_wakers.push(KnownWakers {
@@ -413,25 +417,6 @@ fn ends(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out: 
     }
 }
 
-/// The objects that the callbacks for the end of a task have at hand, and attributes of the object that a method is of.
-fn called_at_end(facts: &Facts<'_>, task: &Task) -> BTreeSet<Addr> {
-    let objects = facts.inspector.objects();
-    let list = |object: Addr| objects.sequence(object, TASKS_WAITING as u64).unwrap_or_default();
-    let more = objects.field(task.object, CALLBACKS).map(list).unwrap_or_default();
-    let callbacks = objects.field(task.object, FIRST_CALLBACK).into_iter();
-    let mut found = BTreeSet::new();
-    for callback in callbacks.chain(more.into_iter().filter_map(|pair| list(pair).first().copied())) {
-        if let Some(bound) = objects.bound(callback) {
-            found.extend(objects.attributes(bound.object).unwrap_or_default().into_iter().map(|(_, value)| value));
-        } else if let Some(function) = objects.function(callback) {
-            found.extend(function.brings.into_iter().flat_map(list).map(|cell| objects.out_of_cell(cell)));
-        } else if objects.class_name(callback).as_deref() == Some("functools.partial") {
-            found.extend(objects.words_of(callback).into_iter().flat_map(list));
-        }
-    }
-    found
-}
-
 /// Threads beside the loop's own that could complete the future, cancel the task, or call into the loop.
 fn by_threads(process: &Process<'_>, facts: &Facts<'_>, one: &Awaited<'_>) -> Vec<(Waker, String)> {
     let is_other =
@@ -466,7 +451,8 @@ fn by_finalisers(facts: &Facts<'_>, one: &Awaited<'_>) -> Option<(Waker, String)
     Some((Waker::ByItself, format!("the collector may run {}, which may reach what it awaits", finaliser.name)))
 }
 
-/// The tasks that the end of a loop's run stands behind: the one that it runs for, those that this one waits for, and so on.
+/// The tasks that the end of a loop's run, or a thread, stands behind: the one that it runs for, those that this one waits for,
+/// and so on.
 fn behind_roots(
     facts: &Facts<'_>,
     awaited: &[Awaited<'_>],
@@ -474,11 +460,16 @@ fn behind_roots(
     out: &Observations,
 ) -> BTreeSet<Addr> {
     let mut behind: BTreeSet<Addr> = BTreeSet::new();
-    let mut todo: Vec<Addr> = facts.loops().iter().filter_map(|one| one.root).collect();
     let of_task = |party: &Party| match party {
         Party::Resource(key) => Some(key.address),
         _ => None,
     };
+    let by_threads: BTreeSet<&ResourceKey> =
+        out.waits.iter().filter(|wait| matches!(wait.waiter, Party::Thread(..))).map(|wait| &wait.resource).collect();
+    // A thread waits for the future of the task that it gave to the loop.
+    let given = out.holds.iter().filter(|hold| by_threads.contains(&hold.resource));
+    let given = given.filter_map(|hold| of_task(&hold.holder));
+    let mut todo: Vec<Addr> = facts.loops().iter().filter_map(|one| one.root).chain(given).collect();
     while let Some(task) = todo.pop() {
         if !behind.insert(task) {
             continue;

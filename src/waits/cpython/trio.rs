@@ -14,7 +14,6 @@ use crate::limits::cpython::{MOST_TASKS, TASKS_WAITING};
 use crate::origin::Origin;
 use crate::python::PythonFrame;
 use crate::python::inspect::{Inspector, frames_of};
-use crate::python::objects::Objects;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds::{self, Kind};
@@ -72,9 +71,14 @@ fn task(inspector: &Inspector<'_>, object: Addr, tid: Option<i32>) -> Option<Tas
     (!coroutines.is_empty()).then_some(Task { object, kind: kinds::TRIO_TASK, name, tid, waits_for: None, coroutines })
 }
 
-/// Whether a task waits: it has said how that is ended, which is taken away once it is to go on.
-pub(super) fn waits(objects: &Objects<'_>, task: &Task) -> bool {
-    objects.member(task.object, "_abort_func").is_some_and(|function| !objects.is_none(function))
+/// Whether a task waits: it has yielded to the loop, which has nothing to send it yet. How a wait is aborted is taken away when
+/// that was tried, though a nursery goes on waiting for its tasks.
+pub(super) fn waits(inspector: &Inspector<'_>, task: &Task) -> bool {
+    let (objects, frames) = (inspector.objects(), inspector.frames());
+    let is_none = |name: &str| objects.member(task.object, name).map(|value| objects.is_none(value));
+    let innermost = task.coroutines.last().and_then(|inner| frames.of_generator(*inner));
+    let name = innermost.and_then(|(_, code)| frames.code_name(code)).unwrap_or_default();
+    is_none("_abort_func") == Some(false) || is_none("_next_send_fn") == Some(true) && BETWEEN.contains(&name.as_str())
 }
 
 /// Add what tasks wait for.
@@ -88,8 +92,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
                 out.gaps
                     .push(Gap::new(what, format!("what {TASKS_WAITING} of its {count} tasks wait for was looked at")));
             }
-            let objects = facts.inspector.objects();
-            for task in run.tasks.iter().take(TASKS_WAITING).filter(|task| waits(&objects, task)) {
+            for task in run.tasks.iter().take(TASKS_WAITING).filter(|task| waits(&facts.inspector, task)) {
                 of_task(process, facts, run, task, out);
             }
         }
@@ -127,7 +130,10 @@ fn of_task(process: &Process<'_>, facts: &Facts<'_>, run: &Run, task: &Task, out
         "acquire_on_behalf_of" => {
             let Some(borrowers) = objects.member(object, "_borrowers") else { return };
             let Some(borrowers) = objects.sequence(borrowers, MOST_TASKS as u64) else { return };
-            let holders: Vec<&Task> = run.tasks.iter().filter(|other| borrowers.contains(&other.object)).collect();
+            let has_one = |other: &&Task| {
+                borrowers.contains(&other.object) || borrowers.iter().any(|one| borrows_for(inspector, other, *one))
+            };
+            let holders: Vec<&Task> = run.tasks.iter().filter(has_one).collect();
             if holders.len() == borrowers.len() {
                 let what = (kinds::TRIO_LIMITER, object, "CapacityLimiter", position);
                 for_what_others_have(process, facts, task, what, holders, out);
@@ -149,6 +155,20 @@ fn of_task(process: &Process<'_>, facts: &Facts<'_>, run: &Run, task: &Task, out
         }
         _ => {}
     }
+}
+
+/// Whether a task has borrowed a unit in the name of this object, as `to_thread.run_sync` does: a function of the library has it in
+/// a variable, and has come beyond the call that waits for the unit.
+fn borrows_for(inspector: &Inspector<'_>, task: &Task, borrower: Addr) -> bool {
+    let frames = inspector.frames();
+    task.coroutines.iter().any(|coroutine| {
+        let Some((frame, code)) = frames.of_generator(*coroutine) else { return false };
+        let is_own = frames.code_origin(code).is_some_and(|of| of.waits_for_caller());
+        let name = frames.code_name(code).unwrap_or_default();
+        let has =
+            || frames.at(frame, code).is_some_and(|open| open.variables().iter().any(|(_, one)| *one == borrower));
+        is_own && !name.ends_with("acquire_on_behalf_of") && has()
+    })
 }
 
 /// A wait for a lock or a unit that other tasks have; the object and how far in the call is.

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::task_reach::OfTask;
+use super::task_reach::{OfTask, may_fail};
 use super::tasks::Task;
 use super::trio::Run;
 use super::{Facts, lasts};
@@ -18,17 +18,14 @@ use crate::limits;
 use crate::limits::cpython::{CANCEL_SCOPES, TASKS_WAITING};
 use crate::limits::waits::MOST_ASKED;
 use crate::python::objects::Objects;
-use crate::python::reach::{self, Reached};
+use crate::python::reach::{self, CANCELS, Reached};
 use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::rings::behind;
 use crate::waits::identity::key;
 use crate::waits::model::{Party, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-/// Names by which code ends what a scope is around.
-const CANCELS: &[&str] = &["cancel", "deadline", "relative_deadline"];
-/// Calls of trio and anyio that raise in the code that makes them.
-const RAISES: &[&str] = &["fail_after", "fail_at"];
 /// Names by which a thread calls into a run.
 const CALLS_IN: &[&str] = &["run_sync_soon", "from_thread", "BlockingPortal"];
 
@@ -54,8 +51,9 @@ pub(super) fn find(
         if !tasks().any(|task| in_ring(&task)) {
             continue;
         }
+        let behind = behind(rings, out);
         let others: Vec<(&Task, Around, Reached)> = tasks()
-            .filter(|task| !in_ring(task) && !is_of_trio(facts, run, task))
+            .filter(|task| !behind.contains(&party(task)) && !is_of_trio(facts, run, task))
             .map(|task| (task, around(facts, task), reach::from(&facts.inspector, task.coroutines.clone(), false)))
             .collect();
         for task in tasks().filter(in_ring) {
@@ -86,7 +84,7 @@ pub(super) fn sources(
         let (other, reached) = (of_other.task, of_other.reached());
         let has = mine.scopes.iter().chain(&mine.nurseries).any(|one| reached.has(*one));
         let cancels = has && CANCELS.iter().any(|name| reached.uses(name));
-        let may_raise = reached.may_raise() || RAISES.iter().any(|name| reached.uses(name));
+        let may_raise = may_fail(reached);
         let shares = || around(facts, other).nurseries.iter().any(|one| mine.nurseries.contains(one));
         if cancels || may_raise && shares() {
             let party = Party::Resource(key(process, other.kind, other.object));
@@ -116,8 +114,7 @@ fn way_out(
         if reached.anything.is_some() || reaches(reached) {
             return Some(format!("task {} goes on, can reach a scope around it, and may cancel that", other.name));
         }
-        let may_raise = reached.may_raise() || RAISES.iter().any(|name| reached.uses(name));
-        if may_raise && of_other.nurseries.iter().any(|one| mine.nurseries.contains(one)) {
+        if may_fail(reached) && of_other.nurseries.iter().any(|one| mine.nurseries.contains(one)) {
             return Some(format!("task {} of the same nursery goes on and may raise, which cancels it", other.name));
         }
     }

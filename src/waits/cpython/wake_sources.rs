@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::signals;
-use super::task_reach::{all_of_task, ends_all, ends_process, may_end, names_end};
+use super::task_reach::{OfTask, all_of_task, ends_all, ends_process, may_end, may_fail, names_end};
 use super::tasks::Task;
 use super::trio_wake_sources;
 use super::wakers::WAKING;
@@ -23,10 +23,10 @@ use crate::threads::{Frame, FrameKind};
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::family::{Way, signal_name};
 use crate::waits::holders::Blocked;
-use crate::waits::holders::rings::rings;
+use crate::waits::holders::rings::{behind, rings};
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Hold, Party, Strength, Wait, WakeSource, Waker};
+use crate::waits::model::{Hold, Party, Strength, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -85,6 +85,10 @@ pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, wai
         Ok(states) => states,
         Err(way) => return Some(way),
     };
+    if let Some(tasks) = by_tasks(facts, process, process.threads.get(thread)?.image.tid, wait) {
+        let way = by_collector(facts, wait);
+        return Some(way.unwrap_or(Way::By(tasks)));
+    }
     for state in states {
         let reached = facts.reached_or_open(state);
         if let Some(why) = &reached.anything {
@@ -111,6 +115,34 @@ pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, wai
             Way::Shut("goes on and cannot reach it: nothing that its code names leads there".into())
         }),
     )
+}
+
+/// The tasks through which alone a thread that rests in its event loop may give what `wait` waits for: those that can reach it, and
+/// the one at whose end the loop stops. `None` where the loop may do so by itself, or is not known well enough.
+fn by_tasks(facts: &Facts<'_>, process: &Process<'_>, tid: i32, wait: &ThreadWait) -> Option<Vec<(Party, String)>> {
+    let mut own = facts.loops().iter().filter(|one| one.tid == tid);
+    let event_loop = own.next().filter(|one| one.is_idle)?;
+    let tasks: Vec<&Task> = facts.tasks_of(event_loop).collect();
+    let root = tasks.iter().find(|task| Some(task.object) == event_loop.root)?;
+    if own.next().is_some() || tasks.len() > TASKS_WAITING {
+        return None;
+    }
+    let reaches = |reached: &Reached| {
+        let has = facts.targets(wait).any(|target| reached.has(target));
+        has || reached.anything.is_some() || ends_all(reached).is_some()
+    };
+    let runs = event_loop.runs.as_ref()?.iter().copied().chain(event_loop.signal_handlers);
+    if reaches(&reach::from_or_open(&facts.inspector, runs)) {
+        return None;
+    }
+    let party = |task: &Task| Party::Resource(key(process, task.kind, task.object));
+    // The effects of a library's own task on other threads are found through those threads.
+    let run = facts.trio().iter().find(|run| run.runner == event_loop.object);
+    let is_own = |task: &Task| run.is_some_and(|run| trio_wake_sources::is_of_trio(facts, run, task));
+    let may_give =
+        |task: &&&Task| task.object == root.object || !is_own(task) && reaches(OfTask::new(facts, task).reached());
+    let giving = tasks.iter().filter(may_give);
+    Some(giving.map(|task| (party(task), format!("task {} goes on and could give it", task.name))).collect())
 }
 
 /// The finalisers that a thread may call by creating objects: the collector runs on any thread that does.
@@ -407,30 +439,6 @@ fn of_tasks(
     }
 }
 
-/// These parties, and those whose waits nothing but one of these could end: a task in `asyncio.wait` for tasks in a ring.
-fn behind(waiting: &BTreeSet<Party>, out: &Observations) -> BTreeSet<Party> {
-    let mut behind = waiting.clone();
-    loop {
-        let is_only_by = |wait: &&Wait, known: &BTreeSet<Party>| {
-            let is_its = |one: &&WakeSource| {
-                one.resource == wait.resource && one.waiter.as_ref().is_none_or(|waiter| *waiter == wait.waiter)
-            };
-            let mut sources = out.wake_sources.iter().filter(is_its);
-            let mut holders = out.holds.iter().filter(|hold| hold.resource == wait.resource);
-            let stays = |party: &Party| known.contains(party) || *party == wait.waiter;
-            out.known_wakers.iter().any(|known| known.resource == wait.resource)
-                && holders.all(|hold| stays(&hold.holder))
-                && sources.all(|source| matches!(&source.by, Waker::Party(party) if stays(party)))
-        };
-        let waits = out.waits.iter().filter(|wait| !behind.contains(&wait.waiter));
-        let more: Vec<Party> = waits.filter(|wait| is_only_by(wait, &behind)).map(|wait| wait.waiter.clone()).collect();
-        if more.is_empty() {
-            return behind;
-        }
-        behind.extend(more);
-    }
-}
-
 /// A task that goes on and raises by design, and whose end the library reports to an object that has this task, too. The object
 /// is a group, which cancels the task, or a gathering of both, whose waiter raises.
 fn raised_beside(
@@ -448,10 +456,7 @@ fn raised_beside(
         let told = objects.words_of(other.object).into_iter().filter(|word| !own(word));
         reach::from(&facts.inspector, told, true).has(task.object)
     };
-    let may_raise = |other: &Task| {
-        let reached = reach::from(&facts.inspector, other.coroutines.clone(), false);
-        reached.may_raise() || reached.anything.is_some()
-    };
+    let may_raise = |other: &Task| may_fail(&reach::from(&facts.inspector, other.coroutines.clone(), false));
     let others = tasks.iter().filter(|other| other.object != task.object && !waits_for_others(other));
     let mut others = others.filter(|other| objects.field(other.object, 0) == event_loop);
     others.find(|other| is_reportable(other) && may_raise(other)).map(|other| other.name.clone())

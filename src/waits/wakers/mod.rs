@@ -188,7 +188,8 @@ fn givers(
     let name = |thread: usize| process.threads[thread].describe();
     let party = |thread: usize| party_of(process, thread);
     let is_one_by_one = !known_wakers.ruled_out.is_empty() && living.len() <= MOST_GIVERS;
-    if !is_one_by_one && asked.iter().all(|(_, way)| !matches!(way, Some(Way::Shut(_)))) {
+    let is_open = |way: &Option<Way>| !matches!(way, Some(Way::Shut(_) | Way::By(_)));
+    if !is_one_by_one && asked.iter().all(|(_, way)| is_open(way)) {
         let what = match asked.as_slice() {
             [] => "another thread of the process could give it".to_owned(),
             [(thread, way), rest @ ..] => {
@@ -201,7 +202,7 @@ fn givers(
         wake_source(Party::Process(process.context.process), what);
         return (0, !asked.is_empty());
     }
-    let (mut ruled_out, is_open) = (0, asked.iter().any(|(_, way)| !matches!(way, Some(Way::Shut(_)))));
+    let (mut ruled_out, is_open) = (0, asked.iter().any(|(_, way)| is_open(way)));
     for (thread, way) in asked {
         match way {
             Some(Way::Shut(why)) => {
@@ -210,6 +211,11 @@ fn givers(
             }
             Some(Way::Open(how)) => {
                 wake_source(party(thread), format!("{} goes on and could give it: {how}", name(thread)));
+            }
+            Some(Way::By(parties)) => {
+                ruled_out += 1;
+                known_wakers.ruled_out.push(format!("{} runs an event loop without such a task", name(thread)));
+                parties.into_iter().for_each(|(by, how)| wake_source(by, how));
             }
             None => wake_source(party(thread), format!("{} goes on and could give it", name(thread))),
         }
@@ -243,7 +249,12 @@ fn matters(process: &Process<'_>, wait: &ThreadWait, out: &Observations) -> bool
         let is_own = |hold: &&Hold| hold.holder == own && hold.is_known();
         out.holds.iter().filter(is_own).any(|hold| waited.contains(&hold.resource))
     };
+    let is_task_source = |one: &&WakeSource| {
+        one.by == Waker::Party(own.clone())
+            && out.known_wakers.iter().any(|known| known.is_reportable && known.resource == one.resource)
+    };
     runs_program(process, wait)
+        || out.wake_sources.iter().any(|one| is_task_source(&one))
         || (0..process.threads.len())
             .filter(|other| *other != wait.thread && runs_program_at(process, *other))
             .any(|other| is_awaited_by(&other))
@@ -312,7 +323,7 @@ fn signals(
             Some(Way::Open(what)) => {
                 out.wake_sources.push(WakeSource { resource: key.clone(), waiter: None, by: Waker::OnRequest, what });
             }
-            None => {
+            Some(Way::By(_)) | None => {
                 let what = format!("the process's handler for {} could still end it", signal_name(signal));
                 out.wake_sources.push(WakeSource { resource: key.clone(), waiter: None, by: Waker::OnRequest, what });
             }

@@ -45,6 +45,13 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         {
             return None;
         }
+        // Nor is there more to say of loops that wait for each other.
+        let in_cycle = |cycle: &Cycle| cycle.edges.iter().any(|edge| edge.resource == wait.resource);
+        if context.names.described(&wait.resource).is_some_and(|one| one.role == Some(Role::QueuedFuture))
+            && context.cycles.iter().any(in_cycle)
+        {
+            return None;
+        }
         let names = context.names;
         let who = names.party_by_name(&hold.holder);
         let (waits_for, call) = (names.waited_for(wait), names.call(&hold.holder, wait.frame).phrase());

@@ -65,16 +65,6 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             draft.help = help;
             draft.title = Some(format!("{who} awaits {}, and {missing}", context.names.resource(&key)));
         }
-        (Some(Role::Future), _) if context.runs_a_loop(&waiter) => {
-            draft.title =
-                Some(format!("{who} waits in result() for what only the event loop that it runs itself could do"));
-            draft.help = vec![
-                "await the coroutine, or asyncio.wrap_future(future): result() in the loop's own thread keeps the loop from \
-                 running what it waits for"
-                    .into(),
-                "call run_coroutine_threadsafe(...).result() in other threads only: await asyncio.to_thread(function)".into(),
-            ];
-        }
         _ => {
             if let Some(kept) = kept::by_generator(context, &key) {
                 draft.help = vec![
