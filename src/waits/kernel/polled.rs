@@ -117,7 +117,7 @@ fn in_the_way_of<'p>(process: &Process<'p>, of: usize, kinds: &[&str]) -> Vec<Lo
             open.push(Locked { process: of, descriptor, locks });
         }
     }
-    // What the process itself has locked is in the way of its other connections alone.
+    // The locks of the process itself are in the way of its other connections alone.
     let own = process.context.image.pid;
     let is_of_others = |locked: &Locked<'_>| locked.locks.iter().any(|lock| lock.pid != own);
     if open.iter().any(is_of_others) {
