@@ -28,6 +28,9 @@ use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED,
 /// Two words for each of the 32 ways on from a node of a context.
 const NODE_WORDS: u64 = 64;
 
+/// The tasks that await a task of C, behind the head from 3.14 on (`fut_awaited_by`).
+const AWAITED_BY: ((u8, u8), u64) = ((3, 14), 80);
+
 /// How far a walk goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
@@ -148,6 +151,12 @@ pub(crate) fn by_thread_or_open(inspector: &Inspector<'_>, state: usize) -> Reac
     walk.stops_when_open = true;
     walk.of_thread(state);
     walk.finish()
+}
+
+/// The task, or the set of tasks, that a task of C has noted as awaiting it. It serves those who look at them: callbacks wake them.
+pub(crate) fn awaited_by(inspector: &Inspector<'_>, task: Addr) -> Option<Addr> {
+    let ((major, minor, _), (since, offset)) = (inspector.python.version, AWAITED_BY);
+    inspector.objects().field(task, offset).filter(|_| (major, minor) >= since)
 }
 
 /// The descriptor that an object has, where its class is known to have one.
@@ -868,7 +877,9 @@ impl<'w, 'a> Walk<'w, 'a> {
             let is_followed = |word: &Addr| {
                 self.extent == Extent::Thread || objects.class_name(*word).is_some_and(|class| is_own(&class))
             };
-            self.todo.extend(objects.words_of(object).into_iter().filter(is_followed));
+            let awaited_by = awaited_by(self.inspector, object);
+            let words = objects.words_of(object).into_iter().filter(|word| Some(*word) != awaited_by);
+            self.todo.extend(words.filter(is_followed));
             return;
         }
         if self.extent == Extent::Thread && name.ends_with("EventLoop") {

@@ -337,7 +337,7 @@ def channel_whose_receiver_is_slow():
     truth("blocked")
 
     async def consume(rows):
-        await trio.sleep(60)
+        await trio.sleep(LAST)
         async for _ in rows:
             pass
 
@@ -367,7 +367,7 @@ def event_that_a_thread_sets():
         started = trio.Event()
 
         def work():
-            time.sleep(60)
+            time.sleep(LAST)
             trio.from_thread.run_sync(started.set)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, work)
@@ -391,7 +391,7 @@ def event_beside_one_that_may_fail():
     truth("blocked")
 
     async def fails():
-        await trio.sleep(60)
+        await trio.sleep(LAST)
         raise ValueError
 
     async def main():
@@ -479,7 +479,7 @@ def event_beside_one_that_reads():
     async def main():
         started = trio.Event()
         ours, theirs = trio.socket.socketpair()
-        child = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+        child = subprocess.Popen(["sleep", str(LAST)], stdin=theirs.fileno())
         theirs.close()
 
         async def reads():
@@ -510,7 +510,7 @@ async def fails_by_accident():
 
 async def cancelled(clean_up):
     try:
-        await trio.sleep(60)
+        await trio.sleep(LAST)
     finally:
         with trio.CancelScope(shield=True):
             ready()
@@ -532,7 +532,7 @@ def nursery_of_one_that_cleans_up_when_it_is_cancelled():
     truth("blocked")
 
     async def clean_up():
-        await trio.sleep(60)
+        await trio.sleep(LAST)
 
     async def main():
         async with trio.open_nursery() as nursery:
@@ -578,7 +578,7 @@ async def anyio_supervised():
     started = anyio.Event()
 
     async def supervise(scope):
-        await anyio.sleep(60)
+        await anyio.sleep(LAST)
         scope.cancel()
     async with anyio.create_task_group() as group:
         group.start_soon(supervise, group.cancel_scope)
@@ -637,7 +637,7 @@ def default_limiter_full_of_threads_that_wait_for_the_next():
 
 def limiter_full_of_threads_that_sleep():
     truth("blocked")
-    trio.run(in_threads, 2, lambda: time.sleep(60), print)
+    trio.run(in_threads, 2, lambda: time.sleep(LAST), print)
 
 
 def limiter_of_anyio_full_of_threads_that_wait_for_the_next():
@@ -648,7 +648,7 @@ def limiter_of_anyio_full_of_threads_that_wait_for_the_next():
 
 def limiter_of_anyio_full_of_threads_that_sleep():
     truth("blocked")
-    anyio.run(in_threads, 2, lambda: time.sleep(60), print, anyio)
+    anyio.run(in_threads, 2, lambda: time.sleep(LAST), print, anyio)
 
 
 async def back_into_the_loop(inner):
@@ -675,7 +675,7 @@ def thread_calls_back_for_one_that_sleeps():
     truth("blocked")
 
     async def inner(in_thread):
-        await trio.sleep(60)
+        await trio.sleep(LAST)
     trio.run(back_into_the_loop, inner)
 
 

@@ -172,8 +172,8 @@ fn roots(facts: &Facts<'_>, task: &Task) -> Vec<Addr> {
         // Its object leads to its nursery and its run, which leads everywhere. Other code finds the effects of its end.
         return task.coroutines.clone();
     }
-    let event_loop = objects.field(task.object, 0);
-    let own = objects.words_of(task.object).into_iter().filter(|word| Some(*word) != event_loop);
+    let left_out = [objects.field(task.object, 0), reach::awaited_by(&facts.inspector, task.object)];
+    let own = objects.words_of(task.object).into_iter().filter(|word| !left_out.contains(&Some(*word)));
     own.chain(task.coroutines.iter().copied()).collect()
 }
 
