@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{JudgeInput, WaitsFor};
 use crate::graph::WaitGraph;
 use crate::reduction::{Reduction, Rule};
-use crate::waits::model::{Resource, Role, Waker};
+use crate::waits::model::{Resource, Role};
 use crate::waits::{Observations, Party, ResourceKey};
 
 /// A wait that provably nobody can end.
@@ -81,18 +81,6 @@ fn retain_roots(seen: &Observations, graph: &WaitGraph<'_>, ends: &mut Vec<DeadE
     let mut holders: HashMap<&ResourceKey, Vec<&Party>> = HashMap::new();
     for hold in seen.holds.iter().filter(|hold| hold.gone.is_none()) {
         holders.entry(&hold.resource).or_default().push(&hold.holder);
-    }
-    let stuck: BTreeSet<&Party> =
-        ends.iter().flat_map(|end| &end.waits).map(|wait| &seen.waits[*wait].waiter).collect();
-    for source in &seen.wake_sources {
-        let own = holders.entry(&source.resource).or_default();
-        match &source.by {
-            Waker::Party(party @ Party::Thread(..)) => own.push(party),
-            Waker::Party(Party::Process(process)) => {
-                own.extend(stuck.iter().filter(|one| matches!(one, Party::Thread(of, _) if of == process)));
-            }
-            _ => {}
-        }
     }
     let givers_of = |key: &ResourceKey| holders.get(key).into_iter().flatten().copied();
     let waiters_of = |waits: &[usize]| waits.iter().map(|wait| &seen.waits[*wait].waiter).collect::<BTreeSet<_>>();

