@@ -2,7 +2,7 @@
 
 Each case states its truth before it is ready, in a line of JSON, as wakers.py does: the verdicts that are right, a finding, and
 words that a report must have. Beside each hang stand healthy twins, and the same hang beside bystanders that do not matter. A
-case is ready once its loop has run into the wait. With `busy` a thread beside it burns CPU. It ends by itself after two minutes.
+case is ready once its loop has run into the wait. With `busy` a thread beside it burns CPU. It ends by itself after five minutes.
 """
 import asyncio
 import collections
@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-LAST = 120
+LAST = 300
 IS_BUSY = "busy" in sys.argv
 
 
@@ -80,7 +80,7 @@ async def get_a_task_will_put():
     jobs = asyncio.Queue()
 
     async def producer():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         jobs.put_nowait(1)
     asyncio.create_task(producer(), name="producer")
     soon()
@@ -90,7 +90,7 @@ async def get_a_task_will_put():
 async def get_a_timer_will_put():
     truth("blocked")
     jobs = asyncio.Queue()
-    asyncio.get_running_loop().call_later(60, jobs.put_nowait, 1)
+    asyncio.get_running_loop().call_later(LAST, jobs.put_nowait, 1)
     soon()
     await jobs.get()
 
@@ -101,7 +101,7 @@ async def get_a_thread_will_put():
     loop = asyncio.get_running_loop()
 
     def work():
-        time.sleep(60)
+        time.sleep(LAST)
         loop.call_soon_threadsafe(jobs.put_nowait, 1)
     threading.Thread(target=work, daemon=True).start()
     soon()
@@ -123,7 +123,7 @@ async def get_a_connection_will_put():
 async def get_a_watched_descriptor_will_put():
     truth("blocked")
     jobs = asyncio.Queue()
-    child = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)
+    child = subprocess.Popen(["sleep", str(LAST)], stdout=subprocess.PIPE)
     asyncio.get_running_loop().add_reader(child.stdout.fileno(), jobs.put_nowait, 1)
     soon()
     await jobs.get()
@@ -141,7 +141,7 @@ async def get_with_a_time_limit():
     truth("blocked")
     jobs = asyncio.Queue()
     soon()
-    await asyncio.wait_for(jobs.get(), 60)
+    await asyncio.wait_for(jobs.get(), LAST)
 
 
 async def join_workers_are_gone():
@@ -165,7 +165,7 @@ async def join_a_worker_is_slow():
 
     async def worker():
         await jobs.get()
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         jobs.task_done()
     task = asyncio.create_task(worker(), name="worker")
     soon()
@@ -190,7 +190,7 @@ async def idle_workers_beside_work():
             await jobs.get()
     workers = [asyncio.create_task(worker()) for _ in range(3)]
     soon()
-    await asyncio.sleep(60)
+    await asyncio.sleep(LAST)
     del workers
 
 
@@ -225,7 +225,7 @@ async def event_is_set_by_a_task():
             self.started = started
 
         async def run(self):
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
             self.started.set()
     asyncio.create_task(Service().run())
     soon()
@@ -254,7 +254,7 @@ async def event_until_a_task_exits():
     truth("blocked")
 
     async def exits():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         sys.exit(1)
     task = asyncio.create_task(exits())
     ends = asyncio.Event()
@@ -285,7 +285,7 @@ async def condition_will_be_notified():
     changed = asyncio.Condition()
 
     async def notify():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         async with changed:
             changed.notify_all()
     task = asyncio.create_task(notify())
@@ -337,7 +337,7 @@ async def locks_behind_stacks_a_callback_cancels():
             await stack.enter_async_context(lock)
             yield
     tasks = await in_two_orders(asyncio.Lock(), asyncio.Lock(), locked)
-    asyncio.create_task(asyncio.sleep(60)).add_done_callback(lambda _: [task.cancel() for task in tasks])
+    asyncio.create_task(asyncio.sleep(LAST)).add_done_callback(lambda _: [task.cancel() for task in tasks])
     await asyncio.wait(tasks)
 
 
@@ -363,7 +363,7 @@ async def lock_by_acquire_a_task_releases():
     await lock.acquire()
 
     async def release():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         lock.release()
     task = asyncio.create_task(release())
     soon()
@@ -441,7 +441,7 @@ async def pool_one_that_has_a_connection_goes_on():
 
     async def work():
         async with pool.connection():
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
     soon()
@@ -493,7 +493,7 @@ async def a_reader_leaves():
 
     async def work():
         async with table.read():
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
     task = asyncio.create_task(work())
     await asyncio.sleep(0.01)
     soon()
@@ -508,7 +508,7 @@ async def lock_is_taken_by_one_that_goes_on():
 
     async def holder():
         async with state:
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
     task = asyncio.create_task(holder())
     await asyncio.sleep(0)
     soon()
@@ -564,7 +564,7 @@ async def semaphore_a_holder_goes_on():
 
     async def holder():
         async with limit:
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
     task = asyncio.create_task(holder())
     await asyncio.sleep(0)
     soon()
@@ -587,7 +587,7 @@ async def future_in_a_registry():
     pending = {}
 
     async def answers():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         pending[1].set_result(None)
     task = asyncio.create_task(answers())
     pending[1] = asyncio.get_running_loop().create_future()
@@ -599,7 +599,7 @@ async def future_in_a_registry():
 async def future_a_callback_of_a_task_sets():
     truth("blocked")
     done = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(asyncio.sleep(60))
+    task = asyncio.create_task(asyncio.sleep(LAST))
     task.add_done_callback(lambda _: done.set_result(None))
     soon()
     await done
@@ -626,7 +626,7 @@ async def tasks_await_each_other_and_a_computed_name_cancels():
     tasks = await await_each_other()
 
     async def ends(method):
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         getattr(tasks["a"], method)()
     task = asyncio.create_task(ends("cancel"))
     await tasks["a"]
@@ -636,7 +636,7 @@ async def tasks_await_each_other_and_a_computed_name_cancels():
 async def tasks_await_each_other_and_a_timer_stops_the_loop():
     truth("blocked")
     loop = asyncio.get_running_loop()
-    loop.call_later(60, loop.stop)
+    loop.call_later(LAST, loop.stop)
     await (await await_each_other())["a"]
 
 
@@ -656,7 +656,7 @@ async def wait_for_one_that_never_ends():
 async def wait_for_one_that_ends():
     truth("blocked")
     soon()
-    await asyncio.wait([asyncio.create_task(asyncio.sleep(60), name="sleeps")])
+    await asyncio.wait([asyncio.create_task(asyncio.sleep(LAST), name="sleeps")])
 
 
 def group():
@@ -700,7 +700,7 @@ async def group_beside_one_that_may_raise():
     never = asyncio.Event()
 
     async def fails():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         raise ValueError
     soon()
     async with group() as tasks:
@@ -722,7 +722,7 @@ async def group_beside_one_that_reads():
     truth("blocked")
     never = asyncio.Event()
     ours, theirs = socket.socketpair()
-    child = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+    child = subprocess.Popen(["sleep", str(LAST)], stdin=theirs.fileno())
     theirs.close()
     reader, _ = await asyncio.open_connection(sock=ours)
 
@@ -748,7 +748,7 @@ async def group_beside_one_that_would_raise_and_waits():
 async def group_beside_one_that_will_raise():
     truth("blocked")
     never, other = asyncio.Event(), asyncio.Event()
-    asyncio.get_running_loop().call_later(60, other.set)
+    asyncio.get_running_loop().call_later(LAST, other.set)
     soon()
     async with group() as tasks:
         tasks.create_task(waits_for(never), name="waits")
@@ -778,7 +778,7 @@ async def ring_beside_one_that_would_raise_and_waits():
 async def ring_beside_one_that_will_raise():
     truth("blocked")
     other = asyncio.Event()
-    asyncio.get_running_loop().call_later(60, other.set)
+    asyncio.get_running_loop().call_later(LAST, other.set)
     await ring_in_a_group(raises_after(other))
 
 
@@ -791,7 +791,7 @@ async def group_of_one_that_waits_when_it_is_cancelled():
 
     async def worker():
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
         finally:
             await never.wait()
 
@@ -809,9 +809,9 @@ async def group_of_one_that_cleans_up_when_it_is_cancelled():
 
     async def worker():
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
         finally:
-            await asyncio.sleep(60)
+            await asyncio.sleep(LAST)
 
     async def fails():
         await asyncio.sleep(0.01)
@@ -854,7 +854,7 @@ async def body_of_a_group_beside_one_that_checks():
 
 async def ready_and_sleep():
     soon()
-    await asyncio.sleep(60)
+    await asyncio.sleep(LAST)
 
 
 async def group_in_a_group():
@@ -879,7 +879,7 @@ async def group_in_a_group_beside_one_that_raises():
             tasks.create_task(waits_for(never), name="waits")
 
     async def fails():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         raise ValueError
     soon()
     async with group() as tasks:
@@ -892,7 +892,7 @@ async def group_in_a_group_beside_one_that_raises():
 async def executor_is_at_work():
     truth("blocked")
     soon()
-    await asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, LAST)
 
 
 async def executor_waits_for_the_loop():
@@ -904,7 +904,7 @@ async def executor_waits_for_the_loop():
 
 async def a_child_goes_on():
     truth("blocked")
-    child = await asyncio.create_subprocess_exec("sleep", "60")
+    child = await asyncio.create_subprocess_exec("sleep", str(LAST))
     soon()
     await child.wait()
 
@@ -914,7 +914,7 @@ async def a_task_that_cancels_all():
     never = asyncio.Event()
 
     async def watchdog():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         for task in asyncio.all_tasks():
             task.cancel()
     asyncio.create_task(watchdog(), name="watchdog")
@@ -928,7 +928,7 @@ async def a_task_that_knows_the_name_alone():
     holder.never = asyncio.Event()
 
     async def sets():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         getattr(holder, "ne" + "ver").set()
     asyncio.create_task(sets())
     soon()
@@ -955,7 +955,7 @@ async def connection_both_ends_here():
 async def stream_of_a_silent_peer():
     truth("blocked")
     ours, theirs = socket.socketpair()
-    child = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+    child = subprocess.Popen(["sleep", str(LAST)], stdin=theirs.fileno())
     theirs.close()
     reader, _ = await asyncio.open_connection(sock=ours)
     soon()
@@ -998,7 +998,7 @@ async def pipeline_of_which_the_first_stage_starves():
 
 async def pipeline_whose_first_stage_goes_on():
     truth("blocked")
-    await Pipeline().run(60)
+    await Pipeline().run(LAST)
 
 
 async def services_in_turn(config):
@@ -1023,7 +1023,7 @@ async def services_of_which_the_first_will_start():
     truth("blocked")
     loop = asyncio.get_running_loop()
     config = loop.create_future()
-    loop.call_later(60, config.set_result, 1)
+    loop.call_later(LAST, config.set_result, 1)
     await services_in_turn(config)
 
 
@@ -1103,7 +1103,7 @@ def a_loop_in_another_thread_that_is_told():
     threading.Thread(target=lambda: loop.run_until_complete(main()), name="loop").start()
     time.sleep(0.2)
     ready()
-    time.sleep(60)
+    time.sleep(LAST)
     loop.call_soon_threadsafe(loop.stop_event.set)
 
 
@@ -1125,7 +1125,7 @@ def loops_that_wait_for_each_other(limit=None, both=True):
 
     async def fetch():
         met.wait()
-        asyncio.run_coroutine_threadsafe(nothing() if both else asyncio.sleep(60), other).result(limit)
+        asyncio.run_coroutine_threadsafe(nothing() if both else asyncio.sleep(LAST), other).result(limit)
 
     async def store():
         met.wait()
@@ -1151,7 +1151,7 @@ def two_loops_wait_for_each_other_beside_a_heartbeat():
 
 def two_loops_wait_for_each_other_for_a_time():
     truth("suspected-deadlock", "blocked")
-    loops_that_wait_for_each_other(60)
+    loops_that_wait_for_each_other(LAST)
 
 
 def a_loop_waits_for_another_that_goes_on():
@@ -1184,13 +1184,13 @@ async def a_callback_waits_for_its_own_loop():
         ready()
         asyncio.run_coroutine_threadsafe(nothing(), loop).result()
     loop.call_soon(callback)
-    await asyncio.sleep(60)
+    await asyncio.sleep(LAST)
 
 
 async def a_callback_waits_for_a_thread():
     truth("blocked")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(time.sleep, 60)
+        future = pool.submit(time.sleep, LAST)
         ready()
         future.result()
 
@@ -1207,7 +1207,7 @@ async def a_loop_joins_a_thread_that_waits_for_it():
 async def a_task_awaits_a_thread_that_waits_for_it():
     truth("blocked")
     loop = asyncio.get_running_loop()
-    thread = threading.Thread(target=lambda: asyncio.run_coroutine_threadsafe(asyncio.sleep(60), loop).result())
+    thread = threading.Thread(target=lambda: asyncio.run_coroutine_threadsafe(asyncio.sleep(LAST), loop).result())
     thread.start()
     soon()
     await loop.run_in_executor(None, thread.join)
@@ -1232,7 +1232,7 @@ def a_coroutine_of_a_loop_in_a_thread_ends_by_a_timer():
 
     async def waits():
         later = asyncio.Event()
-        loop.call_later(60, later.set)
+        loop.call_later(LAST, later.set)
         await later.wait()
     future = asyncio.run_coroutine_threadsafe(waits(), loop)
     time.sleep(0.2)
@@ -1259,7 +1259,7 @@ async def thread_waits_for_an_event_that_a_task_sets():
     opened = threading.Event()
 
     async def sets():
-        await asyncio.sleep(60)
+        await asyncio.sleep(LAST)
         opened.set()
     await a_thread_waits(opened, beat(), sets())
 
@@ -1267,7 +1267,7 @@ async def thread_waits_for_an_event_that_a_task_sets():
 async def thread_waits_for_an_event_that_a_timer_sets():
     truth("blocked")
     opened = threading.Event()
-    asyncio.get_running_loop().call_later(60, opened.set)
+    asyncio.get_running_loop().call_later(LAST, opened.set)
     await a_thread_waits(opened, beat())
 
 
@@ -1292,7 +1292,7 @@ def thread_waits_for_what_comes_after_the_run(ends=True):
     async def main():
         soon()
         kept = asyncio.create_task(beat())
-        await (asyncio.sleep(60) if ends else waits_for(asyncio.Event()))
+        await (asyncio.sleep(LAST) if ends else waits_for(asyncio.Event()))
         del kept
     asyncio.run(main())
     opened.set()

@@ -1,7 +1,7 @@
 """Tasks of trio that wait for one another, and such that something can still end: tasks_of_trio.py CASE
 
 With anyio as well, on trio and on asyncio. Each case says what is true of it before it is ready, in a line of JSON: the verdicts
-that are right, a finding that it has (or none), and words that a report of it must have. It ends by itself after two minutes.
+that are right, a finding that it has (or none), and words that a report of it must have. It ends by itself after five minutes.
 """
 import json
 import os
@@ -14,7 +14,7 @@ import time
 import anyio
 import trio
 
-LAST = 120
+LAST = 300
 
 
 def truth(*verdicts, finding=None, words=()):
@@ -381,7 +381,7 @@ def event_within_a_time_limit():
 
     async def main():
         started = trio.Event()
-        with trio.move_on_after(60):
+        with trio.move_on_after(LAST):
             ready()
             await started.wait()
     trio.run(main)
@@ -439,7 +439,7 @@ def pipeline_of_which_the_first_stage_starves():
 
 def pipeline_whose_first_stage_goes_on():
     truth("blocked")
-    pipeline(60)
+    pipeline(LAST)
 
 
 # One that would raise, and waits itself, cancels nobody.
