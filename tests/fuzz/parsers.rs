@@ -11,23 +11,23 @@ const PARSERS: &[(&str, Parser)] = &[
     // /proc/PID/cmdline and environ.
     ("arguments", |bytes| fuzzing::arguments(bytes)),
     // A core or a snapshot, looked at from end to end.
-    ("core", |bytes| drop(fuzzing::core(bytes))),
+    ("core", |bytes| _ = fuzzing::core(bytes)),
     // An ELF file: headers, frame information, symbols, lines, code.
-    ("elf", |bytes| drop(fuzzing::elf(bytes))),
+    ("elf", |bytes| _ = fuzzing::elf(bytes)),
     // A core of GPUs.
-    ("gpu_core", |bytes| drop(fuzzing::gpu_core(bytes))),
+    ("gpu_core", |bytes| _ = fuzzing::gpu_core(bytes)),
     // A digest of a job, or what a witness wrote of one.
-    ("job", |bytes| drop(fuzzing::job(bytes))),
+    ("job", |bytes| _ = fuzzing::job(bytes)),
     // The loader's list of libraries in a target's memory.
     ("link_map", |bytes| fuzzing::link_map(bytes)),
     // /proc/PID/maps.
-    ("maps", |bytes| drop(fuzzing::maps(bytes))),
+    ("maps", |bytes| _ = fuzzing::maps(bytes)),
     // The notes of a core.
-    ("notes", |bytes| drop(fuzzing::notes(bytes))),
+    ("notes", |bytes| _ = fuzzing::notes(bytes)),
     // A core or a snapshot that is packed with zstd, one frame over another.
-    ("packed", |bytes| drop(fuzzing::core(&[&[0x28, 0xb5, 0x2f, 0xfd], bytes].concat()))),
+    ("packed", |bytes| _ = fuzzing::core(&[&[0x28, 0xb5, 0x2f, 0xfd], bytes].concat())),
     // CPython's structures behind `_PyRuntime`.
-    ("python", |bytes| drop(fuzzing::python(bytes))),
+    ("python", |bytes| _ = fuzzing::python(bytes)),
 ];
 
 fn parser() -> Parser {
