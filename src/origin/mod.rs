@@ -9,7 +9,7 @@ mod python;
 
 use std::sync::Arc;
 
-pub(crate) use native::{NativeCode, is_c_library, is_cuda_call, of_module};
+pub(crate) use native::{NativeCode, is_c_library, is_cuda_call, is_nccl_call, of_module};
 pub(crate) use python::{PACKAGE_FOLDERS, PythonFolders, takes_locks_for_callers};
 
 /// Modules of the standard library that wait on behalf of their callers, and call the program only where the walk over

@@ -173,7 +173,7 @@ pub(crate) fn is_cuda_call(function: &str) -> bool {
 }
 
 /// Whether a function is named like one of NCCL: `ncclAllReduce`.
-fn is_nccl_call(function: &str) -> bool {
+pub(crate) fn is_nccl_call(function: &str) -> bool {
     is_call(function, "nccl")
 }
 

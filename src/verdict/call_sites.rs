@@ -3,17 +3,17 @@
 //!
 //! In: merged frames. Out: a [`CallSite`] and a [`Library`]. It makes no sentence of them.
 
-use crate::origin::{OriginKind, is_cuda_call};
+use crate::origin::{OriginKind, is_cuda_call, is_nccl_call};
 use crate::report::{CallSite, Callback, Library};
 use crate::threads::{Frame, FrameKind};
 
-/// Whose code a frame runs, where that is known and not the program's. Of CUDA and NCCL, entry points only.
+/// The library whose code a frame runs, if it is known. For CUDA and NCCL only entry points count.
 pub(super) fn library_of(frame: &Frame) -> Option<Library> {
-    let is_entry = |prefix: &str| frame.function.as_deref().is_some_and(|name| name.starts_with(prefix));
+    let is_entry = |is_call: fn(&str) -> bool| frame.function.as_deref().is_some_and(is_call);
     match frame.origin.kind {
         _ if frame.kind == FrameKind::Python => frame.origin.waits_for_caller().then_some(Library::Python),
-        OriginKind::Cuda => frame.function.as_deref().is_some_and(is_cuda_call).then_some(Library::Cuda),
-        OriginKind::Nccl => is_entry("nccl").then_some(Library::Nccl),
+        OriginKind::Cuda => is_entry(is_cuda_call).then_some(Library::Cuda),
+        OriginKind::Nccl => is_entry(is_nccl_call).then_some(Library::Nccl),
         OriginKind::CLibrary => Some(Library::C),
         OriginKind::RustLibrary => frame.file.is_some().then_some(Library::Rust),
         _ => None,

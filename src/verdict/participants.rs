@@ -381,7 +381,7 @@ impl<'r> Drawing<'r> {
         let thread = self.threads.get(&(process, tid))?;
         let is_own = |hold: &&&Hold| hold.process == process && hold.tid == Some(tid) && hold.gone.is_none();
         let of_resources = resources.iter().flat_map(|id| self.holds.get(id.as_str()).into_iter().flatten());
-        // A thread need not be told that it is itself.
+        // That a thread holds itself, for those who join it, is not shown.
         let of_resources = of_resources.filter(|hold| self.kind(&hold.resource) != Holding::Is);
         let held = of_resources.filter(is_own).map(|hold| (*hold, self.hold(hold)));
         let (holds, mut statements): (Vec<&Hold>, Vec<Statement>) = held.unzip();

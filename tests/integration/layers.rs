@@ -258,3 +258,16 @@ fn circles() -> BTreeSet<String> {
 fn nothing_goes_in_a_circle() {
     assert_eq!(circles(), BTreeSet::new(), "modules that refer to each other");
 }
+
+/// Whose code a frame runs was decided when the frame was made: below that nobody reads it from the end of a path.
+#[test]
+fn whose_code_it_is_is_asked_of_the_frame() {
+    let asking =
+        |path: &&PathBuf| ["waits", "python", "verdict"].iter().any(|room| path.starts_with(source().join(room)));
+    let is_read = |code: &str| {
+        ["frame.file.ends_with(", "frame.file.contains(", "inner.file.ends_with("].iter().any(|way| code.contains(way))
+    };
+    let modules = modules();
+    let found: Vec<&PathBuf> = modules.values().filter(asking).filter(|path| is_read(&code(path))).collect();
+    assert!(found.is_empty(), "these read it from the path of a file: {found:?}");
+}

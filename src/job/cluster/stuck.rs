@@ -73,7 +73,7 @@ pub(super) struct Cluster<'d> {
     leases: BTreeMap<(&'d str, &'d str), Vec<(usize, &'d ClusterLease)>>,
 }
 
-/// What may be blocked.
+/// The nodes that may be blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Node<'n> {
     Thread(Thread),
@@ -81,7 +81,7 @@ enum Node<'n> {
     Task(&'n str),
     /// The worker at this place, for tasks that wait for a thread of it.
     Worker(usize),
-    /// What any process could give.
+    /// A thing that any process could give.
     Anybody,
 }
 

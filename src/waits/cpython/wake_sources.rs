@@ -31,6 +31,8 @@ use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Where the thread of lockscope's plugin for pytest is (scripts/ship/pypi).
+/// The module of lockscope's plugin for pytest that has a thread of its own.
+const OWN_THREAD: &str = "lockscope._coverage";
 /// Libraries of C that the interpreter's own modules call, and that make no callbacks.
 const PLAIN_LIBRARIES: &[&str] = &["libpython", "python", "[vdso]", "libssl", "libcrypto", "libm.", "libz."];
 /// The last of the descriptors that each process begins with.
@@ -204,7 +206,7 @@ fn code_of(facts: &Facts<'_>, process: &Process<'_>, thread: usize) -> Option<Re
 fn is_own(thread: &ThreadView<'_>) -> bool {
     let frames = thread.frames();
     let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
-    python.peek().is_some() && python.all(|frame| frame.origin.kind == OriginKind::Lockscope)
+    python.peek().is_some() && python.all(|frame| frame.origin.is_lockscope(OWN_THREAD))
 }
 
 /// A library on the stack of a thread that is neither the interpreter's nor known to make no callbacks.

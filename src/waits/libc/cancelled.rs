@@ -11,7 +11,7 @@ use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Party;
 use crate::waits::observations::Observations;
 
-/// What ends the wait of the thread with this descriptor, as a call that gives something back.
+/// The call that ends the wait of the thread with this descriptor, as one that gives something back.
 const CANCEL: LockCalls = LockCalls {
     mode: None,
     locks: &[],

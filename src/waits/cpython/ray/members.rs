@@ -18,9 +18,9 @@ use crate::waits::thread::{Process, ThreadView};
 
 /// `mode` of `ray._private.worker.global_worker`: `SCRIPT_MODE` is a driver, `WORKER_MODE` runs tasks (ray/_private/worker.py).
 const MODES: [(u64, &str); 2] = [(0, "client"), (1, "worker")];
-/// The function that calls the methods of actors, and its file.
+/// The function that calls the methods of actors, and its module.
 const EXECUTOR: (&str, &str) = ("actor_method_executor", "ray._private.function_manager");
-/// In what tasks run that have no thread of their own, and where.
+/// The function that runs tasks without a thread of their own, and its module.
 const LOOP: (&str, &str) = ("main_loop", "ray._private.worker");
 /// C++ functions of `_raylet.so` around tasks (src/ray/core_worker): of the main thread of a worker, and of each thread of a pool
 /// (task_execution/thread_pool.cc). If actors have pools at all, all of their methods run in these.
@@ -93,8 +93,9 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
 
 /// The function of the task that a thread runs.
 fn task(inspector: &Inspector<'_>, stack: &[&PythonFrame]) -> Option<String> {
-    let is =
-        |frame: &PythonFrame, (function, file): (&str, &str)| method(frame) == function && frame.file.ends_with(file);
+    let is = |frame: &PythonFrame, (function, module): (&str, &str)| {
+        method(frame) == function && frame.origin.is_package(module)
+    };
     let at = stack.iter().rposition(|frame| is(frame, EXECUTOR) || is(frame, LOOP))?;
     let inner = stack.get(..at)?.iter().rev();
     let frame = inner.clone().find(|frame| !requests::is_own(inspector, frame) && !is(frame, EXECUTOR))?;
