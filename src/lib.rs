@@ -75,7 +75,8 @@
 //! waits::circumstances -> image waits::model
 //! waits::cluster       ->
 //! waits::collective    ->
-//! waits::observations  -> image waits::model waits::circumstances waits::cluster waits::collective
+//! waits::accounts      -> image waits::model
+//! waits::observations  -> image waits::accounts waits::model waits::circumstances waits::cluster waits::collective
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
 //! waits::thread        -> origin arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
@@ -84,9 +85,9 @@
 //! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
 //! waits::progress      -> arch image waits::kinds waits::thread waits::blocked_on
-//! waits::holders       -> limits reduction image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::holders       -> limits reduction image unwind symbols code threads waits::label waits::kinds waits::model waits::accounts waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
+//! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::accounts waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> origin arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::pools         -> origin image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
@@ -94,7 +95,7 @@
 //! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::cuda          -> origin arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::references waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::holders
+//! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::accounts waits::circumstances waits::observations waits::thread waits::holders
 //! waits::lock_paths  -> image limits symbols unwind waits::label waits::kinds waits::model waits::observations waits::thread
 //! waits::wakers      -> image limits threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::lock_paths waits::wakers
@@ -141,6 +142,7 @@
 //! origin/              provenance: whose code a frame runs
 //! provoke/             predicted deadlocks that are to happen: where threads are held, and why one did not happen
 //! python/              CPython's structures
+//! python/reach/        what code of Python can still reach
 //! recorder/            the recorder's data in a process; in preload/ its library, which is compiled by itself
 //! reduction/           AND/OR graphs: which nodes stay blocked, and cycles of these
 //! render/              the report for people and tools

@@ -27,7 +27,6 @@ mod lines;
 mod names;
 pub(crate) mod objects;
 pub(crate) mod reach;
-mod reach_tables;
 pub(crate) mod retries;
 mod runtime;
 pub(crate) mod values;

@@ -155,15 +155,17 @@ pub(crate) struct AlsoWaited {
 pub(crate) enum Ownership {
     /// Nothing: it has no holder, or none that is recorded.
     Unknown,
+    /// Nothing, though it has a holder; the reason.
+    Unnamed(String),
     /// The id of a thread.
     Tid(Owner),
     /// The thread at this position, with what was read.
     Thread(usize, Vec<String>),
     /// The thread whose code has taken the lock here by these calls: no word records it.
     LockedInCode(Addr, &'static LockCalls),
-    /// The threads with the address of this lock at hand; the number is its size in bytes. No word records the holder,
-    /// and no call takes the lock.
-    ByReference(Addr, u64),
+    /// The threads with a living guard of it; where no code shows that, the threads with its address at hand. No word records the
+    /// holder, and no call takes the lock.
+    ByReference(Referenced),
     /// The thread whose code has taken it; where no code shows that, the threads with its address at hand. No word
     /// records the holder.
     Unrecorded(Unrecorded),
@@ -187,7 +189,7 @@ impl Ownership {
     /// Whether no holder is recorded, and it may be no lock at all.
     pub(crate) fn is_of_nobody(&self) -> bool {
         match self {
-            Ownership::Unknown => true,
+            Ownership::Unknown | Ownership::Unnamed(_) => true,
             Ownership::Private(private) => private.is_guess,
             _ => false,
         }
@@ -229,6 +231,28 @@ pub(crate) struct Owner {
     pub(crate) size: u64,
     /// The evidence: values that were read.
     pub(crate) evidence: Vec<String>,
+}
+
+/// A lock whose holder is found by its address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Referenced {
+    /// Address of the lock, as the waiter's process sees it.
+    pub(crate) lock: Addr,
+    /// Bytes of the lock.
+    pub(crate) size: u64,
+    /// The objects that have it for as long as they live, where it has such.
+    pub(crate) guards: Option<LivingGuards>,
+}
+
+/// Objects of Rust that have a lock for as long as they live.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LivingGuards {
+    /// A part of the name of their type: "::MutexGuard<".
+    pub(crate) of: &'static str,
+    /// "read", "write".
+    pub(crate) mode: Option<&'static str>,
+    /// How many there are by the lock's own word.
+    pub(crate) count: u32,
 }
 
 /// A lock without a recorded holder.

@@ -19,6 +19,7 @@
 //!    sources of waits that no release by a holder ends.
 
 pub(crate) mod absl;
+pub(crate) mod accounts;
 pub(crate) mod blocked_call;
 pub(crate) mod blocked_on;
 pub(crate) mod c10d;

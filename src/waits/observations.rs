@@ -2,6 +2,7 @@
 //!
 //! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
 
+use super::accounts::{self, Account, Unnamed};
 use super::circumstances::{CudaLibrary, DriverCalled, Handled, KernelWord, LastError, Queued};
 use super::cluster::ClusterMember;
 use super::collective::{Collective, Enqueued, OwnRank};
@@ -50,8 +51,10 @@ pub(crate) struct Observations {
     /// Threads of interpreters by whose structures a ring of tasks can still end: (process position, id, where it is known). While such
     /// a thread runs these are changed, and say what is not so.
     pub read_of: Vec<(usize, Option<i32>)>,
-    /// The gaps of locks that count their readers and name none: a family that knows more of them takes its own away.
-    pub nameless_readers: Vec<(ResourceKey, Gap)>,
+    /// The words of observers on who has a resource, until these are [settled](Self::settle).
+    pub accounts: Vec<Account>,
+    /// The gaps about who has a resource, until then.
+    pub unnamed: Vec<Unnamed>,
 }
 
 /// The descriptors of one process that are an end of a thing.
@@ -74,6 +77,31 @@ impl Observations {
     /// The facts about a resource.
     pub(crate) fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.key == *key)
+    }
+
+    /// Bring together what all observers say of who has what.
+    pub(crate) fn settle(&mut self) {
+        let (accounts, unnamed) = (std::mem::take(&mut self.accounts), std::mem::take(&mut self.unnamed));
+        self.gaps.extend(accounts::settle(accounts, unnamed, &mut self.holds));
+    }
+
+    /// Replace the hold of a process at this position by those of its threads.
+    pub(crate) fn narrow(&mut self, at: usize, by_threads: Vec<Hold>) {
+        self.holds.remove(at);
+        self.holds.extend(by_threads);
+    }
+
+    /// Take away the hold at this position, whose holder ends no wait.
+    pub(crate) fn rule_out(&mut self, at: usize) {
+        let Hold { resource, holder, .. } = self.holds.remove(at);
+        let own = Waker::Party(holder);
+        self.wake_sources.retain(|wake_source| wake_source.resource != resource || wake_source.by != own);
+    }
+
+    /// Add that it is not known who has a resource, and why.
+    pub(crate) fn nobody_named(&mut self, resource: &Resource, why: impl Into<String>) {
+        let gap = Gap::new(format!("holder of {}", resource.label), why);
+        self.unnamed.push(Unnamed { resource: resource.key.clone(), gap, counts_candidates: false });
     }
 
     /// Add that something else may end each wait of this party.

@@ -59,10 +59,9 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
         family.holds(&blocked, &mut out);
     }
     recorded::add(&blocked, &mut out);
+    out.settle();
     holders::taken_at::add(&blocked, &mut out);
     lock_paths::find(blocked.processes(), &mut out);
-    let nameless = std::mem::take(&mut out.nameless_readers);
-    out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
     for family in &families {
         family.wake_sources(&blocked, &mut out);
     }

@@ -1,11 +1,12 @@
 //! The recorder's observations: which thread took an awaited resource, where and since when.
 //!
-//! In: waits with the holds that the families found, and the tables of the processes ([`crate::recorder`]). Out: the same holds,
-//! with where and since when; and exact ones where no word of the lock names its holder. A lock that names its holder is
-//! believed before the recorder, which does not see what is taken and given inside of the C library.
+//! In: waits with the holds that the families found, and the tables of the processes ([`crate::recorder`]). Out: an [`Account`] of each
+//! awaited lock that a thread was seen to take: who, where and since when. A lock that names its holder is believed before it, as the
+//! recorder does not see what is taken and given inside of the C library.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
+use super::accounts::Account;
 use super::circumstances::DriverCalled;
 use super::holders::{Blocked, exact_hold};
 use super::kinds::{self, Giver, Kind, Topic};
@@ -106,34 +107,15 @@ struct Case<'a, 's> {
 
 impl Case<'_, '_> {
     fn add(&self, out: &mut Observations) {
-        let (key, label) = (&self.resource.key, self.resource.label.to_string());
+        let key = &self.resource.key;
         let known: Vec<Hold> = out.holds.iter().filter(|hold| hold.resource == *key).cloned().collect();
-        let is_named = known.iter().any(|hold| hold.strength == Strength::Recorded);
-        let taken: Vec<Hold> = self.takers.iter().map(|taker| self.hold(taker)).collect();
-        // The word of the lock names its holder: the recorder adds where and since when.
-        if is_named {
-            for hold in out.holds.iter_mut().filter(|hold| hold.resource == *key) {
-                if let Some(seen) = taken.iter().find(|seen| seen.holder == hold.holder) {
-                    supplement(hold, seen);
-                }
-            }
-            return;
-        }
-        let taken: Vec<Hold> = taken.into_iter().map(|seen| self.as_far_as_known(seen, &known)).collect();
+        let seen = self.takers.iter().map(|taker| self.hold(taker));
+        let holds: Vec<Hold> = seen.map(|seen| self.as_far_as_known(seen, &known)).collect();
         let counted = self.readers();
         let seen: u32 = self.takers.iter().filter(|one| one.mode == Mode::Reading).map(|one| one.count).sum();
-        let is_all = counted.is_none_or(|count| count == seen);
-        if !is_all || taken.iter().any(|hold| hold.strength < Strength::Recorded) {
-            // Others may have it as well, and remain what they are.
-            out.holds.retain(|hold| hold.resource != *key || taken.iter().all(|seen| seen.holder != hold.holder));
-            out.holds.extend(taken);
-            return;
-        }
-        out.holds.retain(|hold| hold.resource != *key);
-        out.nameless_readers.retain(|(of, _)| of != key);
-        let of_holder = [format!("owner of {label}"), format!("holder of {label}")];
-        out.gaps.retain(|gap| !of_holder.contains(&gap.what));
-        out.holds.extend(taken);
+        let is_sure = holds.iter().all(|hold| hold.strength == Strength::Recorded);
+        let is_all = is_sure && counted.is_none_or(|count| count == seen);
+        out.accounts.push(Account { resource: key.clone(), holds, is_all });
     }
 
     /// The taker of a resource that any thread may release need not have it to itself: a semaphore is a lock only by
@@ -235,14 +217,4 @@ fn python_place(taker: &RecordedLock, python: Option<&Python>) -> (Option<TakenA
     let told: Vec<String> =
         taker.frames.iter().map(|frame| format!("{}:{} in {}", frame.file, frame.line, frame.function)).collect();
     (taken, format!("at {}", told.join(", called at ")))
-}
-
-/// The recorder's additional facts.
-fn supplement(hold: &mut Hold, seen: &Hold) {
-    hold.since_ms = seen.since_ms;
-    hold.source = seen.source;
-    hold.frame = hold.frame.or(seen.frame);
-    hold.taken = hold.taken.take().or_else(|| seen.taken.clone());
-    hold.mode = hold.mode.or(seen.mode);
-    hold.evidence.extend(seen.evidence.iter().cloned());
 }

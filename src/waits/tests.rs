@@ -566,7 +566,7 @@ fn threads_too_deep_to_tell_whether_they_are_inside_the_allocator_are_told_of() 
         limits::told()
     };
     let met = told(INSIDE_FRAMES + 1);
-    assert!(met.len() == 1 && met[0].what.starts_with("owner of malloc arena lock"), "{met:?}");
+    assert!(met.len() == 1 && met[0].what.starts_with("holder of malloc arena lock"), "{met:?}");
     assert!(met[0].why.contains(&INSIDE_FRAMES.to_string()), "{met:?}");
     assert!(told(INSIDE_FRAMES).is_empty());
 }

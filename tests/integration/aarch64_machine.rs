@@ -196,7 +196,7 @@ fn given() -> Option<PathBuf> {
 fn boot(given: &Path, pages: &str, tasks: fn(&[Vec<String>]) -> Value) -> Option<Brought> {
     let (share, reads) = share(&given.join("lockscope"), tasks);
     let out = tempfile::tempdir().expect("a folder");
-    let limit = (patience() * 30).as_secs().to_string();
+    let limit = (patience() * 10).as_secs().to_string();
     let times = patience().as_secs() / 60;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/check/aarch64-machine");
     let command = format!(

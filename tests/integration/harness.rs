@@ -15,7 +15,7 @@ use serde_json::Value;
 /// How long anything is waited for; the machine may be busy. LOCKSCOPE_PATIENCE says how many times as long on one that is slow.
 pub(crate) fn patience() -> Duration {
     let times = std::env::var("LOCKSCOPE_PATIENCE").ok().and_then(|times| times.parse().ok());
-    Duration::from_secs(60) * times.unwrap_or(1)
+    Duration::from_secs(180) * times.unwrap_or(1)
 }
 
 /// Say that something is not tried here, and why: `skipped!("no {shell}")`.

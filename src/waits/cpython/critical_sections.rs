@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::lock_object::{self, What};
 use super::{Facts, HolderRule};
-use crate::image::{Addr, Gap, Memory, MemoryExt};
+use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits;
 use crate::limits::cpython::CRITICAL_SECTIONS;
 use crate::python::inspect::Inspector;
@@ -110,10 +110,7 @@ pub(super) fn holders(
         out.holds.push(Hold { frame, ..exact_hold(&resource.key, holder, None, vec![evidence]) });
     }
     if out.holds.len() == before {
-        out.gaps.push(Gap::new(
-            format!("holder of {}", resource.label),
-            "a PyMutex records no owner, and no thread is in a critical section that has it",
-        ));
+        out.nobody_named(resource, "a PyMutex records no owner, and no thread is in a critical section that has it");
     }
 }
 

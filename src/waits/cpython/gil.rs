@@ -3,7 +3,7 @@
 //! In: the addresses in [`Gil`], the futex that a thread sleeps on. Out: a wait by address alone (no symbol is
 //! needed, cpython.md section 2), and the hold of `last_holder` while `locked` is 1. A free-threaded process has none.
 
-use crate::image::{Addr, Gap};
+use crate::image::Addr;
 use crate::limits::cpython::GIL_FRAMES;
 use crate::python::{Gil, Python};
 use crate::waits::blocked_on::BlockedOn;
@@ -73,13 +73,13 @@ pub(crate) fn holds(process: &Process<'_>, out: &mut Observations) {
                 add_resource(out, &resource);
                 out.holds.push(exact_hold(&resource.key, Party::Thread(process.context.process, tid), None, evidence));
             }
-            None => out.gaps.push(Gap::new(
-                format!("holder of the {}", resource.label),
+            None => out.nobody_named(
+                &resource,
                 match known {
                     Some(_) => format!("the thread of its thread state {} is gone", gil.last_holder),
                     None => format!("last_holder = {} is no known thread state", gil.last_holder),
                 },
-            )),
+            ),
         }
     }
 }

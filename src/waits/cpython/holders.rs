@@ -12,7 +12,7 @@ use super::{
     Cpython, Facts, HolderRule, critical_sections, dask, executors, generators, managers, multiprocessing,
     stop_the_world, wakers,
 };
-use crate::image::{Addr, Gap, MemoryExt};
+use crate::image::{Addr, MemoryExt};
 use crate::limits;
 use crate::python::inspect::{Referrer, frames_of};
 use crate::python::objects::Objects;
@@ -216,11 +216,11 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
     if holds.is_empty() {
         facts.suspended().passed_over.iter().for_each(|met| limits::tell(met.clone()));
         facts.inspector.tell_deep_threads();
-        out.gaps.push(Gap::new(
-            format!("holder of {}", wait.blocked_on.resource.label),
+        out.nobody_named(
+            &wait.blocked_on.resource,
             "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has a reference to \
              it in a function that calls acquire: the function that took it has returned",
-        ));
+        );
     }
     out.holds.extend(holds);
 }

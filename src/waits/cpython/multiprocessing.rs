@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::{Cpython, Facts, lasts};
-use crate::image::{Addr, Gap, MemoryExt, TaskState};
+use crate::image::{Addr, MemoryExt, TaskState};
 use crate::limits;
 use crate::limits::cpython::SHARED_OBJECTS;
 use crate::limits::waits::MOST_ASKED;
@@ -89,11 +89,11 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
         let hold = exact_hold(&resource.key, holder, None, vec![why]);
         out.holds.push(Hold { gone: Some(Gone::ProcessDead), strength: Strength::Inferred, ..hold });
     } else if out.holds.len() == before {
-        out.gaps.push(Gap::new(
-            format!("holder of {}", resource.label),
+        out.nobody_named(
+            resource,
             "no captured process has an object of it that says it has taken it: its holder is another process \
              (capture that too), or has ended",
-        ));
+        );
     }
 }
 

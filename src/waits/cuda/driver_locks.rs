@@ -82,8 +82,6 @@ fn readers(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, out: &mut
             entry.name,
             calls::MEASURED_ON
         )];
-        // libc records no readers, and says so; here is more.
-        out.nameless_readers.retain(|(lock, _)| lock != key);
         let hold = exact_hold(key, holder, Some("read"), evidence);
         out.holds.push(Hold { strength: Strength::Candidate, frame: thread.merged(entry.native), ..hold });
     }

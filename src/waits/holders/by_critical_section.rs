@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::lock_steps::{self, Ahead, Change, Guarded, LockSteps, Step};
 use crate::code::{CallSite, CallsAndWrites, Goal};
-use crate::image::{Addr, Gap};
+use crate::image::Addr;
 use crate::limits::code::CALLED_DEPTH;
 use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
 use crate::unwind::{NativeFrame, Trust};
@@ -123,7 +123,7 @@ pub(crate) fn holders(
                 format!("{why}; of {deep} threads only the innermost {CODE_FRAMES} frames were read")
             }
         };
-        out.gaps.push(Gap::new(format!("owner of {}", wait.blocked_on.resource.label), why));
+        out.nobody_named(&wait.blocked_on.resource, why);
     }
     let is_found = !holders.is_empty();
     out.holds.extend(holders);

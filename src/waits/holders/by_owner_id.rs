@@ -3,7 +3,7 @@
 //! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`]. The rule is that of design
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
-use crate::image::{Gap, share_fork_ancestor};
+use crate::image::share_fork_ancestor;
 use crate::limits::holders::{GENERATIONS, GREATEST_ID};
 use crate::waits::blocked_on::{Owner, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -25,11 +25,7 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, o
     // The kernel gives no task a greater id (PID_MAX_LIMIT): the word is of another kind, or damaged, and names no
     // thread that could have gone.
     if !(1..=GREATEST_ID).contains(&owner.tid) {
-        out.gaps.push(Gap::new(
-            format!("owner of {}", resource.label),
-            format!("{}: that is no thread's id", owner.evidence.join("; ")),
-        ));
-        return;
+        return out.nobody_named(resource, format!("{}: that is no thread's id", owner.evidence.join("; ")));
     }
     match &resource.key.scope {
         Scope::Shared(device, inode, _) => {
@@ -56,24 +52,19 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, o
                 };
                 out.holds.push(absent_holder(process, resource, owner, Gone::ProcessDead, &text));
             } else {
-                out.gaps.push(Gap::new(
-                    format!("owner of {}", resource.label),
-                    format!(
-                        "thread {} holds it, in a process outside the capture; capture that process too",
-                        owner.tid
-                    ),
-                ));
+                let why = "in a process outside the capture; capture that process too";
+                out.nobody_named(resource, format!("thread {} holds it, {why}", owner.tid));
             }
         }
         _ => match uncaptured_owner_of_memory(blocked, process) {
-            Some(pid) => out.gaps.push(Gap::new(
-                format!("owner of {}", resource.label),
+            Some(pid) => out.nobody_named(
+                resource,
                 format!(
                     "thread {} holds it, of process {pid} outside the capture, whose memory this process has; capture that \
                      process too",
                     owner.tid
                 ),
-            )),
+            ),
             None => out.holds.push(held_by_missing_thread(blocked, process, resource, owner)),
         },
     }

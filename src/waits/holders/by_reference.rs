@@ -27,7 +27,7 @@ impl Index {
     /// For all locks of a process whose holder is found by reference.
     fn new(process: &Process<'_>, waits: &[ThreadWait]) -> Index {
         let wanted = Objects::new(waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
-            Ownership::ByReference(lock, size) => Some((*lock, *size)),
+            Ownership::ByReference(lock) => Some((lock.lock, lock.size)),
             Ownership::Readers(readers) => Some((readers.lock, readers.size)),
             Ownership::Unrecorded(unrecorded) => Some((unrecorded.lock, unrecorded.size)),
             _ => None,

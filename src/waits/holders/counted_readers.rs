@@ -5,6 +5,7 @@
 
 use super::{by_critical_section, by_reference};
 use crate::image::Gap;
+use crate::waits::accounts::Unnamed;
 use crate::waits::blocked_on::{Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Hold, Party, Resource, Strength};
@@ -49,16 +50,9 @@ pub(crate) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, readers: &Reader
     out.gaps.extend(by_reference::searched_in_part(blocked, wait.process, &resource.label));
     let gap = Gap::new(
         format!("readers of {}", resource.label),
-        format!(
-            "{library} records no reader ids; {count} hold it for reading, {} possible",
-            match candidates.len() {
-                0 => "no captured thread is".to_owned(),
-                1 => "1 thread is".to_owned(),
-                n => format!("{n} threads are"),
-            }
-        ),
+        format!("{library} records no reader ids; {count} hold it for reading"),
     );
-    out.nameless_readers.push((resource.key.clone(), gap));
+    out.unnamed.push(Unnamed { resource: resource.key.clone(), gap, counts_candidates: true });
     out.holds.extend(candidates);
 }
 

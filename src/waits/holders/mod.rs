@@ -9,6 +9,7 @@ pub(crate) mod by_owner_id;
 pub(crate) mod by_reference;
 pub(crate) mod counted_readers;
 pub(crate) mod left_by_fork;
+mod living_guards;
 mod lock_steps;
 pub(crate) mod rings;
 pub(crate) mod taken_at;
@@ -93,11 +94,15 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
     let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
     for wait in blocked.waits() {
         let (ownership, key) = (&wait.blocked_on.ownership, &wait.blocked_on.resource.key);
-        if matches!(ownership, Ownership::Unknown | Ownership::Private(_)) || !seen.insert(key) {
+        if let Ownership::Unnamed(why) = ownership {
+            out.nobody_named(&wait.blocked_on.resource, why.clone());
+        }
+        if matches!(ownership, Ownership::Unknown | Ownership::Unnamed(_) | Ownership::Private(_)) || !seen.insert(key)
+        {
             continue;
         }
         match ownership {
-            Ownership::Unknown | Ownership::Private(_) => {}
+            Ownership::Unknown | Ownership::Unnamed(_) | Ownership::Private(_) => {}
             Ownership::Tid(owner) => by_owner_id::resolve(blocked, wait, owner, out),
             Ownership::Thread(position, evidence) => {
                 let process = blocked.process(wait);
@@ -114,7 +119,11 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
                     by_reference::candidates(blocked, wait, *lock, *size, out);
                 }
             }
-            Ownership::ByReference(lock, size) => by_reference::candidates(blocked, wait, *lock, *size, out),
+            Ownership::ByReference(lock) => {
+                if !living_guards::holders(blocked, wait, lock, out) {
+                    by_reference::candidates(blocked, wait, lock.lock, lock.size, out);
+                }
+            }
             Ownership::Readers(readers) => counted_readers::holders(blocked, wait, readers, out),
         }
     }

@@ -7,6 +7,7 @@ use super::peers::descriptor;
 use crate::arch::system_calls::{Role, SystemCall, Waits};
 use crate::image::descriptors::FileLock;
 use crate::image::{Addr, Descriptor, Gap, MemoryExt};
+use crate::waits::accounts::Unnamed;
 use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
@@ -113,10 +114,11 @@ pub(super) fn add(blocked: &Blocked<'_>, wait: &ThreadWait, path: &str, granted:
             None => {
                 let hold = exact_hold(key, Party::Absent(wait.process, lock.pid), None, vec![text.clone()]);
                 out.holds.push(Hold { strength, ..hold });
-                out.gaps.push(Gap::new(
-                    format!("holder of the lock on {}", path),
+                let gap = Gap::new(
+                    format!("holder of the lock on {path}"),
                     format!("{text}, which was not captured; capture that process too"),
-                ));
+                );
+                out.unnamed.push(Unnamed { resource: key.clone(), gap, counts_candidates: false });
             }
         }
     }

@@ -9,8 +9,8 @@
 
 use super::file_locks::{add, resource};
 use super::{HolderRule, peers};
+use crate::image::Descriptor;
 use crate::image::descriptors::FileLock;
-use crate::image::{Descriptor, Gap};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::holders::Blocked;
 use crate::waits::observations::Observations;
@@ -161,7 +161,7 @@ pub(super) fn holders(
     if granted.iter().all(|lock| lock.pid == process.context.image.pid) {
         // The kernel keeps it for the whole process, and does not show which of its threads will give it back.
         let why = "another part of the process itself has it, as another connection to the database";
-        return out.gaps.push(Gap::new(format!("holder of {}", wait.blocked_on.resource.label), why));
+        return out.nobody_named(&wait.blocked_on.resource, why);
     }
     add(blocked, wait, &descriptor.target, &granted, out);
 }

@@ -4,8 +4,8 @@
 //! that changed it last. That is no owner: it counts as one only where it fits a semaphore that is used as a lock.
 
 use super::{HolderRule, raw};
+use crate::image::Addr;
 use crate::image::descriptors::{SetOperation, SetSemaphore, semaphores_asked};
-use crate::image::{Addr, Gap};
 use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -62,7 +62,7 @@ pub(super) fn holders(
     let label = &wait.blocked_on.resource.label;
     let Some(semaphore) = known(blocked.process(wait), set, number) else {
         let why = "the kernel tells nothing of this set: it is in another IPC namespace, or may not be read";
-        return out.gaps.push(Gap::new(format!("holder of {label}"), why));
+        return out.nobody_named(&wait.blocked_on.resource, why);
     };
     // A change that leaves 0 took the last unit, or waited for 0.
     if !takes || semaphore.value != 0 {
@@ -75,7 +75,7 @@ pub(super) fn holders(
     )];
     let Some(last) = blocked.processes().iter().position(|other| other.context.image.pid == semaphore.last) else {
         let why = format!("process {} changed it last, which was not captured or has ended", semaphore.last);
-        return out.gaps.push(Gap::new(format!("holder of {label}"), why));
+        return out.nobody_named(&wait.blocked_on.resource, why);
     };
     // A consumer takes units repeatedly, and has none while it waits for the next.
     let waits_itself = blocked.waits().iter().any(|wait| wait.process == last && wait.blocked_on.resource.key == *key);

@@ -11,7 +11,7 @@ use super::{Case, HolderRule};
 use crate::image::Addr;
 use crate::limits::libc::{RUNNER_FRAMES, WRAPPER_FRAMES};
 use crate::symbols::base_symbol;
-use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::blocked_on::{BlockedOn, LivingGuards, Ownership, Referenced};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::{Completion, Role};
@@ -44,12 +44,12 @@ enum Holder {
     Once,
     /// The threads that have yet to come.
     Barrier,
-    /// A thread that has its address. A guard is a pointer to its lock, so any thread with the pointer on its stack may
-    /// hold the lock.
-    ByReference,
-    /// The same of a lock whose address stands beside the word.
+    /// A thread that has its address, where a lock's stands beside the word. A guard is a pointer to its lock, so any thread with the
+    /// pointer on its stack may hold the lock.
     Parked(ParkingLot),
-    /// The same for Rust's RwLock, requested to read,
+    /// The same, or a thread with a living guard of Rust's Mutex,
+    RustMutex,
+    /// or of its RwLock, requested to read,
     RustReaders,
     /// or to write.
     RustWriters,
@@ -63,6 +63,19 @@ impl Holder {
             Holder::RustWriters => Some("write"),
             _ => None,
         }
+    }
+
+    /// The guards that are alive while a lock of Rust's is in this state.
+    fn guards(self, state: Option<u32>) -> Option<LivingGuards> {
+        let (of, mode, count) = match self {
+            Holder::RustMutex => ("::MutexGuard<", None, 1),
+            Holder::RustReaders | Holder::RustWriters => match state? & rust_rwlock::COUNT {
+                rust_rwlock::WRITE_LOCKED => ("::RwLockWriteGuard<", Some("write"), 1),
+                readers => ("::RwLockReadGuard<", Some("read"), readers),
+            },
+            _ => return None,
+        };
+        Some(LivingGuards { of, mode, count })
     }
 }
 
@@ -123,9 +136,9 @@ const TABLE: &[Row] = &[
     },
     // The word may be one that many atomics share.
     row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
-    row(&["::Mutex::lock_contended"], kinds::FUTEX, RUST_MUTEX, 0).held_by(Holder::ByReference),
-    row(&["::RwLock::read_contended"], kinds::FUTEX, RUST_RWLOCK, 0).held_by(Holder::RustReaders),
-    row(&["::RwLock::write_contended"], kinds::FUTEX, RUST_RWLOCK, rust_rwlock::WRITER_NOTIFY)
+    row(&["::Mutex::lock_contended"], kinds::FUTEX, "Rust Mutex", 0).held_by(Holder::RustMutex),
+    row(&["::RwLock::read_contended"], kinds::FUTEX, "Rust RwLock", 0).held_by(Holder::RustReaders),
+    row(&["::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", rust_rwlock::WRITER_NOTIFY)
         .held_by(Holder::RustWriters),
     row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
     row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0).held_by(Holder::Once),
@@ -149,10 +162,6 @@ const TABLE: &[Row] = &[
     row(&["gomp_mutex_lock"], kinds::FUTEX, "lock inside OpenMP", 0),
     row(&["gomp_sem_wait"], kinds::SEMAPHORE, "OpenMP semaphore", 0),
 ];
-
-/// Locks that Rust's guards are of.
-pub(super) const RUST_MUTEX: &str = "Rust Mutex";
-pub(super) const RUST_RWLOCK: &str = "Rust RwLock";
 
 /// Calls of Rust's standard library and of parking_lot, down to the futex.
 const RUST_ENTRY_POINTS: &[&str] = &[
@@ -219,8 +228,10 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         Holder::Once => Ownership::private(HolderRule::Once(word)),
         Holder::Barrier => Ownership::private(HolderRule::Barrier { is_glibc }),
         Holder::Parked(_) if lock.is_none() => Ownership::Unknown,
-        Holder::Parked(_) => Ownership::ByReference(base, RUST_LOCK_SIZE),
-        Holder::RustReaders | Holder::RustWriters | Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
+        Holder::Parked(_) | Holder::RustReaders | Holder::RustWriters | Holder::RustMutex => {
+            let guards = row.holder.guards(case.word(base, 0));
+            Ownership::ByReference(Referenced { lock: base, size: RUST_LOCK_SIZE, guards })
+        }
     });
     let mut decoded = BlockedOn { mode: row.holder.mode(), ..decoded };
     if let Some(completion) = in_a_channel(case) {

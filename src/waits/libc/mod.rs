@@ -17,7 +17,6 @@ mod mutex;
 mod once;
 mod own_locks;
 mod parking_lot;
-mod rust_guards;
 mod rwlock;
 mod semaphore;
 mod spinlock;
@@ -185,6 +184,5 @@ impl Family for Libc {
                 HolderRule::QueuedWriter(base) => rwlock::queued_writer(blocked, wait, base, out),
             }
         }
-        rust_guards::holders(blocked, out);
     }
 }

@@ -8,7 +8,7 @@ use super::once::ALLOCATION;
 use super::{Case, HolderRule};
 use crate::arch::Register;
 use crate::arch::system_calls::Waits;
-use crate::image::{Addr, Gap};
+use crate::image::Addr;
 use crate::limits::libc::{GREATEST_OWNER, LOWEST_ADDRESS, MOST_USERS, PARKED_BYTES, PARKED_FRAMES};
 use crate::origin::is_c_library;
 use crate::symbols::base_symbol;
@@ -173,7 +173,7 @@ fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<BlockedOn> {
     evidence.push(format!("__lock = {word:#x} at {base}: owner {tid}"));
     let decoded = case.below.refined(resource, ENTRY_POINTS, evidence.clone());
     if tid == 0 {
-        return Some(decoded.with_gap(hand_over(base)));
+        return Some(decoded.owned(hand_over()));
     }
     let owner = Owner {
         tid,
@@ -210,7 +210,7 @@ pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if shaped && case.inside(&["pthread_mutex_", "pthread_cond_"]) {
         let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state(case, base, 2, 0));
         let evidence = vec![case.word_is("mutex", base, "__lock"), format!("__owner = 0 at {}", base + layout::OWNER)];
-        return Some(case.below.refined(resource, ENTRY_POINTS, evidence).with_gap(hand_over(base)));
+        return Some(case.below.refined(resource, ENTRY_POINTS, evidence).owned(hand_over()));
     }
     Some(unowned_word(case, base))
 }
@@ -243,7 +243,7 @@ fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> BlockedOn {
     let decoded = case.below.refined(resource, ENTRY_POINTS, evidence);
     if layout::SPECIAL_OWNERS.contains(&owner) {
         let why = format!("__owner = {owner:#x} at {field} marks a robust mutex after its owner's death");
-        return decoded.with_gap(Gap::new(format!("owner of mutex {base}"), why));
+        return decoded.owned(Ownership::Unnamed(why));
     }
     decoded.owned(Ownership::Tid(Owner {
         tid: owner as i32,
@@ -307,8 +307,7 @@ fn unowned_word(case: &Case<'_, '_>, base: Addr) -> BlockedOn {
         let refined = case.below.refined(resource, ENTRY_POINTS, evidence);
         return refined.owned(Ownership::guess(HolderRule::OwnLock(base)));
     }
-    let gap = Gap::new(format!("owner of {}", resource.label), "this lock records no owner");
-    case.below.refined(resource, ENTRY_POINTS, evidence).with_gap(gap)
+    case.below.refined(resource, ENTRY_POINTS, evidence).owned(Ownership::Unnamed("this lock records no owner".into()))
 }
 
 /// The words of a mutex for the report.
@@ -319,7 +318,7 @@ fn state(case: &Case<'_, '_>, base: Addr, lock: u32, owner: i64) -> Vec<(&'stati
     state
 }
 
-/// The gap of a lock that is between two owners.
-fn hand_over(base: Addr) -> Gap {
-    Gap::new(format!("owner of mutex {base}"), "it is locked but names no owner: it is changing hands, look again")
+/// A lock that is between two owners.
+fn hand_over() -> Ownership {
+    Ownership::Unnamed("it is locked but names no owner: it is changing hands, look again".into())
 }

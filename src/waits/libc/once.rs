@@ -4,7 +4,7 @@
 //! thread inside the initialiser, the one thread inside the allocator; or, where no thread of the process can be the
 //! holder, one that fork left behind. Nothing here is exact: the objects record no thread.
 
-use crate::image::{Addr, Gap};
+use crate::image::Addr;
 use crate::limits;
 use crate::limits::libc::{INSIDE_FRAMES, ONCE_FRAMES};
 use crate::symbols::base_symbol;
@@ -42,7 +42,7 @@ pub(super) fn initialisers(blocked: &Blocked<'_>, wait: &ThreadWait, control: Ad
     if holders.is_empty() {
         let what = format!("holder of {}", wait.blocked_on.resource.label);
         tell_deep_threads(process, &what);
-        out.gaps.push(Gap::new(what, "the object records no thread"));
+        out.nobody_named(&wait.blocked_on.resource, "the object records no thread");
     }
     out.holds.extend(holders);
 }
@@ -60,9 +60,9 @@ pub(super) fn allocators(blocked: &Blocked<'_>, wait: &ThreadWait, out: &mut Obs
         holders.extend(left_behind(blocked, process, wait));
     }
     if holders.is_empty() {
-        let what = format!("owner of {}", wait.blocked_on.resource.label);
+        let what = format!("holder of {}", wait.blocked_on.resource.label);
         tell_deep_threads(process, &what);
-        out.gaps.push(Gap::new(what, "this lock records no owner"));
+        out.nobody_named(&wait.blocked_on.resource, "this lock records no owner");
     }
     out.holds.extend(holders);
 }

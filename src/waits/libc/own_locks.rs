@@ -6,7 +6,7 @@
 //! suspicion. A thread that only passes a gate repeatedly looks the same.
 
 use crate::code::{CallSite, Code};
-use crate::image::{Addr, Gap};
+use crate::image::Addr;
 use crate::limits::holders::CODE_FRAMES;
 use crate::limits::libc::LARGEST_OBJECT;
 use crate::origin::{OriginKind, is_c_library};
@@ -47,7 +47,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, word: Addr, out:
         hold.strength = Strength::SoleCandidate;
     }
     if holds.is_empty() {
-        out.gaps.push(Gap::new(format!("owner of {}", wait.blocked_on.resource.label), "this lock records no owner"));
+        out.nobody_named(&wait.blocked_on.resource, "this lock records no owner");
     }
     out.holds.extend(holds);
 }

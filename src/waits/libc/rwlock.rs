@@ -6,7 +6,7 @@
 use super::layout::rwlock as layout;
 use super::lock_calls::READERS;
 use super::{Case, HolderRule};
-use crate::image::{Addr, Gap};
+use crate::image::Addr;
 use crate::limits::libc::MOST_READERS;
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership, Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -101,7 +101,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         counted_readers(reading, base)
     } else {
         evidence.push(format!("__readers = {word:#x} at {base}, __cur_writer = {writer}"));
-        Ownership::Unknown
+        Ownership::Unnamed("it is changing hands, look again".into())
     };
     // Behind a preferred writer, a reader waits for that writer and not for the readers, whom it could join: the place
     // in the queue is a thing of its own, or each thread that reads twice would seem to wait for itself alone.
@@ -116,17 +116,8 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
                 .owned(Ownership::private(HolderRule::QueuedWriter(base))),
         );
     }
-    let changing = matches!(ownership, Ownership::Unknown);
-    let decoded = case
-        .below
-        .refined(case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state), ENTRY_POINTS, evidence)
-        .with_mode(mode.name())
-        .owned(ownership);
-    Some(if changing {
-        decoded.with_gap(Gap::new(format!("owner of rwlock {base}"), "it is changing hands, look again"))
-    } else {
-        decoded
-    })
+    let resource = case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state);
+    Some(case.below.refined(resource, ENTRY_POINTS, evidence).with_mode(mode.name()).owned(ownership))
 }
 
 /// `count` readers of the lock at `lock`, without names.

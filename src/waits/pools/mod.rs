@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashSet};
 use crate::image::{Addr, Gap, MemoryExt, TaskState};
 use crate::threads::{Alike, Frame};
 use crate::unwind::StackEnd;
-use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
+use crate::waits::blocked_on::{BlockedOn, Ownership, Referenced, ThreadWait};
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{Giver, Holding, Kind, Topic, World};
@@ -143,7 +143,7 @@ impl Pools {
     /// ran the second while they waited in the first.
     fn asked_again(&self, blocked: &Blocked<'_>, out: &mut Observations) {
         for wait in blocked.waits() {
-            let Ownership::ByReference(lock, size) = wait.blocked_on.ownership else { continue };
+            let Ownership::ByReference(Referenced { lock, size, .. }) = wait.blocked_on.ownership else { continue };
             let process = blocked.process(wait);
             let Some(thread) = process.threads.get(wait.thread) else { continue };
             let key = &wait.blocked_on.resource.key;

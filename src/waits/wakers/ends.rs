@@ -11,7 +11,7 @@ use crate::limits::waits::{MOST_ASKED, MOST_GIVERS};
 use crate::waits::family::{Family, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::holders::rings::rings;
-use crate::waits::model::{Certainty, Hold, KnownWakers, Party, ResourceKey, Strength, WakeSource, Waker};
+use crate::waits::model::{Certainty, Hold, KnownWakers, Party, ResourceKey, Strength};
 use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
 
@@ -29,21 +29,23 @@ pub(super) fn narrow(blocked: &Blocked<'_>, families: &[Box<dyn Family + '_>], o
         let (Some(at), true) = (out.holds.iter().position(is_it), is_in_ring) else { continue };
         let Some(process) = blocked.processes().get(of.process) else { continue };
         let Some((left, ruled_out)) = users(blocked, families, process, &of) else { continue };
-        let hold = out.holds.remove(at);
-        let nobody_else = !out.holds.iter().any(|other| other.resource == of.resource);
+        let nobody_else = out.holds.iter().filter(|other| other.resource == of.resource).count() == 1;
         if left.is_empty() && nobody_else {
-            enclose(&of.resource, &hold, ruled_out, out);
+            out.rule_out(at);
+            out.known_wakers.push(enclosed(of.resource, ruled_out));
             continue;
         }
-        for tid in left {
-            let mut hold = Hold {
-                holder: Party::Thread(of.process, tid),
-                strength: Strength::Inferred.min(hold.strength),
-                ..hold.clone()
-            };
-            hold.evidence.extend(ruled_out.iter().cloned());
-            out.holds.push(hold);
-        }
+        let whole = &out.holds[at];
+        let strength = Strength::Inferred.min(whole.strength);
+        let evidence = [whole.evidence.clone(), ruled_out].concat();
+        let by_thread = |tid| Hold {
+            holder: Party::Thread(of.process, tid),
+            strength,
+            evidence: evidence.clone(),
+            ..whole.clone()
+        };
+        let by_threads = left.into_iter().map(by_thread).collect();
+        out.narrow(at, by_threads);
     }
 }
 
@@ -87,16 +89,13 @@ fn users(
 }
 
 /// No process is left that could use any other end.
-fn enclose(resource: &ResourceKey, hold: &Hold, ruled_out: Vec<String>, out: &mut Observations) {
-    let own = Waker::Party(hold.holder.clone());
-    let is_own = |wake_source: &WakeSource| wake_source.resource == *resource && wake_source.by == own;
-    out.wake_sources.retain(|wake_source| !is_own(wake_source));
-    out.known_wakers.push(KnownWakers {
-        resource: resource.clone(),
+fn enclosed(resource: ResourceKey, ruled_out: Vec<String>) -> KnownWakers {
+    KnownWakers {
+        resource,
         why: "the other end is the waiting process's own, and each of its threads that goes on cannot reach it".into(),
         certainty: Certainty::Inferred,
         ruled_out,
         whole_process: false,
         is_reportable: true,
-    });
+    }
 }

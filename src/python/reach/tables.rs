@@ -1,6 +1,6 @@
 //! Names that decide how far code reaches: of functions, modules and types of CPython's standard library.
 //!
-//! In: nothing. Out: tables for [`super::reach`], which alone reads them.
+//! In: nothing. Out: tables for the walk, which alone reads them.
 
 /// Names by which code reaches what it does not name.
 pub(super) const NAMES_ANYTHING: &[&str] = &[
