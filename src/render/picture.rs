@@ -359,7 +359,8 @@ impl<'a> Names<'a> {
 fn joined(view: &View, links: &mut Vec<Link>) -> HashSet<String> {
     let mut threads: HashMap<String, Vec<String>> = HashMap::new();
     for link in links.iter() {
-        if view.resource(&link.from).is_some_and(|one| one.properties().holding == Holding::Is) {
+        if link.from != link.to && view.resource(&link.from).is_some_and(|one| one.properties().holding == Holding::Is)
+        {
             threads.entry(link.from.clone()).or_default().push(link.to.clone());
         }
     }

@@ -255,9 +255,9 @@ kinds! {
     PY_STOP_THE_WORLD = "py_stop_the_world", "py stop the world", Python, StopTheWorld, Outside, Stops;
     PY_GENERATOR      = "py_generator", "generator", Python, Event, Outside, Holds;
     MP_LOCK           = "mp_lock", "mp lock", Kernel, Lock, Outside, Holds;
-    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Topic::Task, Outside, Holds;
+    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Topic::Task, Outside, Is;
     ASYNCIO_LOCK      = "asyncio_lock", "asyncio.Lock", EventLoop, Lock, Outside, Holds;
-    TRIO_TASK         = "trio_task", "trio task", EventLoop, Topic::Task, Outside, Holds;
+    TRIO_TASK         = "trio_task", "trio task", EventLoop, Topic::Task, Outside, Is;
     TRIO_LOCK         = "trio_lock", "trio.Lock", EventLoop, Lock, Outside, Holds;
     TRIO_LIMITER      = "trio_limiter", "trio.CapacityLimiter", EventLoop, Units, Outside, TookUnit;
     EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Keeps;

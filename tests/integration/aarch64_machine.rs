@@ -72,6 +72,8 @@ const STOPS: usize = 60;
 const ON_LARGER_PAGES: &[&str] =
     &["native-abba", "native-join-ring", "native-idle-workers", "python-lock_order", "python-left_by_fork", "zoo"];
 const STOPS_ON_LARGER_PAGES: usize = 20;
+/// Their sources.
+const SOURCES_ON_LARGER_PAGES: &[&str] = &["deadlocks.c", "zoo.c"];
 
 fn name_of(kind: &str, case: &str) -> String {
     format!("{kind}-{case}")
@@ -123,6 +125,10 @@ fn few_tasks(reads: &[Vec<String>]) -> Value {
             .iter_mut()
             .filter(|case| case["looks"].is_u64())
             .for_each(|case| case["looks"] = json!(STOPS_ON_LARGER_PAGES));
+    }
+    let is_needed = |word: &Value| word.as_str().is_some_and(|word| SOURCES_ON_LARGER_PAGES.contains(&word));
+    if let Some(programs) = tasks["compile"].as_array_mut() {
+        programs.retain(|command| command.as_array().is_some_and(|words| words.iter().any(is_needed)));
     }
     tasks["commands"]["demo"] = json!(["./lockscope", "demo"]);
     tasks["commands"]["page"] = json!(["getconf", "PAGESIZE"]);

@@ -7,8 +7,8 @@ use super::finalizing_interpreter;
 use super::rule::{Draft, Example, Requirement, Rule};
 use crate::graph::Cycle;
 use crate::report::Severity;
-use crate::waits::Gone;
 use crate::waits::kinds::Topic;
+use crate::waits::{Gone, Party};
 
 /// Declare a finding: its severity, code, folder, the extension, command and needs of its program, and its rule.
 macro_rules! finding {
@@ -101,9 +101,10 @@ pub(super) const JOIN_CYCLE: Rule = finding!(
     |context| {
         let drafts = context.cycle_drafts(|cycle| cycle.is_about(Topic::Thread) || cycle.is_about(Topic::Task));
         let is_of_tasks = |cycle: &Cycle| cycle.edges.iter().all(|edge| edge.resource.kind.topic == Topic::Task);
-        let of_tasks = |draft: &Draft| context.cycles.get(draft.cycle?).filter(|cycle| is_of_tasks(cycle));
+        let waits_in_task = |cycle: &Cycle| cycle.edges.iter().all(|edge| matches!(edge.waiter, Party::Resource(_)));
+        let cycle_of = |draft: &Draft| context.cycles.get(draft.cycle?);
         let advised = |draft: Draft| {
-            match of_tasks(&draft).map(|cycle| cycle.edges.as_slice()) {
+            match cycle_of(&draft).filter(|cycle| is_of_tasks(cycle)).map(|cycle| cycle.edges.as_slice()) {
             Some([edge]) => Draft {
                 title: Some(format!("{} waits for its own end", context.names.party_by_name(&edge.waiter))),
                 help: vec![
@@ -114,6 +115,13 @@ pub(super) const JOIN_CYCLE: Rule = finding!(
             Some(edges) => Draft {
                 title: Some(format!("{} tasks wait for each other's end", edges.len())),
                 help: vec!["let one task only wait for the other, and hand over results by a queue or a future".into()],
+                ..draft
+            },
+            None if cycle_of(&draft).is_some_and(waits_in_task) => Draft {
+                title: Some("a task waits for the end of a task that waits for what the first one has".into()),
+                help: vec![
+                    "leave the lock before the end of a task is awaited that takes it, also at the end of a nursery or task group".into(),
+                ],
                 ..draft
             },
             None => draft,
