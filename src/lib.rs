@@ -76,7 +76,7 @@
 //! waits::cluster       ->
 //! waits::collective    ->
 //! waits::accounts      -> image waits::model
-//! waits::observations  -> image waits::accounts waits::model waits::circumstances waits::cluster waits::collective
+//! waits::observations  -> image waits::accounts waits::kinds waits::model waits::circumstances waits::cluster waits::collective
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
 //! waits::thread        -> origin arch limits image symbols code gpu python threads waits::blocked_call waits::c_library

@@ -91,7 +91,7 @@ impl Sample {
             self.written = None;
             self.threads[position] = threads::merge(process, &symbols[position], stacks.collect(), Some(python));
         }
-        if self.observations.waits.iter().any(|wait| wait.resource.kind.is_gpu()) {
+        if self.observations.depends_on_gpus() {
             self.gpu = subject.gpu(image);
         }
         if self.gpu.is_some() || helped.contains(&true) {

@@ -6,6 +6,7 @@ use super::accounts::{self, Account, Unnamed};
 use super::circumstances::{CudaLibrary, DriverCalled, Handled, KernelWord, LastError, Queued};
 use super::cluster::ClusterMember;
 use super::collective::{Collective, Enqueued, OwnRank};
+use super::kinds::{Kind, World};
 use super::model::{Hold, KnownWakers, Party, Resource, ResourceKey, Wait, WakeSource, Waker};
 use crate::image::Gap;
 
@@ -102,6 +103,14 @@ impl Observations {
     pub(crate) fn nobody_named(&mut self, resource: &Resource, why: impl Into<String>) {
         let gap = Gap::new(format!("holder of {}", resource.label), why);
         self.unnamed.push(Unnamed { resource: resource.key.clone(), gap, counts_candidates: false });
+    }
+
+    /// Whether it depends on GPUs who can go on: a thread waits for one, or waits to be woken where the GPU's driver has threads of its
+    /// own, which call the program's functions once work of the GPU is done.
+    pub(crate) fn depends_on_gpus(&self) -> bool {
+        let waits = |of: fn(&Kind) -> bool| self.waits.iter().any(|wait| of(wait.resource.kind));
+        waits(Kind::is_gpu)
+            || waits(|kind| kind.world == World::Gpu) && self.known_wakers.iter().any(|known| known.is_reportable)
     }
 
     /// Add that something else may end each wait of this party.

@@ -1,9 +1,10 @@
-"""Looks at every program of workloads.py and prints a table of the verdicts: table.py [--record] [--rings] LOCKSCOPE FOLDER [CASE...]
+"""Looks at every program of workloads.py and prints a table of the verdicts: table.py [--record] [--rings | --pools] LOCKSCOPE FOLDER [CASE...]
 
 Needs a machine with an NVIDIA GPU. Leaves report, JSON and snapshot of each case in FOLDER. A row is right when verdict
 and findings are those of the case, the snapshot gives the same, and the target has the threads that it had. With --record all of
-them have lockscope's recorder in them, which changes no row. With --rings the programs are those of rings.py. Exits with 1 if a row is wrong. testdata/gpu holds what this gave on a real GPU."""
+them have lockscope's recorder in them, which changes no row. With --rings the programs are those of rings.py, with --pools those of pools.py. Exits with 1 if a row is wrong. testdata/gpu holds what this gave on a real GPU."""
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -18,6 +19,9 @@ import workloads
 WORKLOADS = list(workloads.CASES)
 import rings  # registers more
 
+RINGS = [name for name in workloads.CASES if name not in WORKLOADS]
+import pools  # and more
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 READY_WITHIN, SETTLED_WITHIN = 120, 20
 
@@ -30,8 +34,10 @@ def main():
     arguments.add_argument("--repeat", type=int, default=1)
     arguments.add_argument("--record", action="store_true")
     arguments.add_argument("--rings", action="store_true")
+    arguments.add_argument("--pools", action="store_true")
     options = arguments.parse_intermixed_args()
-    chosen = options.cases or [name for name in workloads.CASES if (name in WORKLOADS) != options.rings]
+    pooled = [name for name in workloads.CASES if name not in WORKLOADS + RINGS]
+    chosen = options.cases or (RINGS if options.rings else pooled if options.pools else WORKLOADS)
     os.makedirs(options.folder, exist_ok=True)
     devices, wrong = count_devices(), 0
     for number in range(options.repeat):
@@ -90,7 +96,8 @@ def row(name, case, options, number):
             return look(name, case, pids, options, number)
         finally:
             for pid in children(target.pid) + [target.pid]:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def look(name, case, pids, options, number):

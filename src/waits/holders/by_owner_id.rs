@@ -1,6 +1,6 @@
 //! From an owner's id in a lock word to a party of the graph, and how sure that is.
 //!
-//! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`]. The rule is that of design
+//! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`](crate::image::Gap). The rule is that of design
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
 use crate::image::share_fork_ancestor;
