@@ -67,6 +67,8 @@ limits! {
         LARGEST_NOTE: u64 = 256 << 20, Refused "the snapshot is refused as damaged";
         /// Looks that a snapshot keeps.
         LOOKS_KEPT: usize = 2, Beyond "two looks tell what moves from what stands still; older ones say nothing more";
+        /// Parts of memory in the ELF core, whose header counts them by 16 bits.
+        MOST_LOADS: usize = 60_000, Beyond "parts that stand near to each other are one, with zeros between them for gdb";
     }
     /// CPython's structures.
     python {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::view::{self, Key, View};
-use crate::report::{Frame, Thread};
+use crate::report::{Frame, FrameKind, Library, Thread};
 
 /// Threads that do the same in the same functions of the program.
 pub(super) struct Group<'a> {
@@ -45,6 +45,13 @@ fn are_called_alike(one: &Frame, other: &Frame) -> bool {
     one.function.is_some() && one.function == other.function
 }
 
+/// Whether a thread runs Python code of the program, which may wait by Python's library: a thread that a library made for the program
+/// is not idle then. What lies further out in a forked worker is what its parent did.
+fn runs_program(thread: &Thread) -> bool {
+    let mut python = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python);
+    python.find(|frame| frame.library != Some(Library::Python)).is_some_and(|frame| frame.belongs_to.is_none())
+}
+
 /// Threads that are not listed individually.
 pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
@@ -76,7 +83,7 @@ pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet
                 known.insert(key, groups.len());
                 let role = thread.role.clone().unwrap_or_default();
                 let doing = view.doing(process, thread);
-                let is_idle = !role.is_empty() && !because;
+                let is_idle = !role.is_empty() && !because && !runs_program(thread);
                 groups.push(Group {
                     role,
                     doing,

@@ -1,6 +1,6 @@
-//! Memory of a snapshot: the pages that it keeps.
+//! Memory of a snapshot: the blocks that it keeps.
 //!
-//! In: an address. Out: bytes, the fault that the sample itself met there, or that the page was not captured.
+//! In: an address. Out: bytes, the fault that the sample itself met there, or that the block was not captured.
 
 // Its input is foreign.
 #![cfg_attr(
@@ -18,26 +18,26 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::model::SavedFault;
-use super::recorder::PAGE;
+use super::recorder::{BLOCK, PAGE};
 use crate::image::{Addr, Fault, Mapping, Memory, saturated};
 use crate::memory::copy_into;
 
-/// Where the bytes of a page are.
+/// Where the bytes of a block are.
 #[derive(Debug)]
-pub(super) enum Page {
+pub(super) enum Block {
     /// Here.
     Own(Vec<u8>),
     /// In the second note.
     InBlob(Range<usize>),
 }
 
-/// Pages by their address.
-pub(super) type RecordedPages = BTreeMap<u64, Page>;
+/// Blocks by their address.
+pub(super) type RecordedBlocks = BTreeMap<u64, Block>;
 
 /// [`Memory`] of one process of one look.
 #[derive(Debug)]
 pub(super) struct RecordedMemory {
-    pub(super) pages: RecordedPages,
+    pub(super) blocks: RecordedBlocks,
     /// The part that all processes and samples share.
     pub(super) blob: Arc<Vec<u8>>,
     pub(super) faults: BTreeMap<u64, SavedFault>,
@@ -45,14 +45,14 @@ pub(super) struct RecordedMemory {
 }
 
 impl RecordedMemory {
-    /// The part of a kept page from `address` on.
-    fn rest_of_page(&self, address: u64) -> Option<&[u8]> {
-        let page = address & !(PAGE - 1);
-        let bytes = match self.pages.get(&page)? {
-            Page::Own(bytes) => bytes,
-            Page::InBlob(range) => self.blob.get(range.clone())?,
+    /// The part of a kept block from `address` on.
+    fn rest_of_block(&self, address: u64) -> Option<&[u8]> {
+        let block = address & !(BLOCK - 1);
+        let bytes = match self.blocks.get(&block)? {
+            Block::Own(bytes) => bytes,
+            Block::InBlob(range) => self.blob.get(range.clone())?,
         };
-        bytes.get(saturated(address - page)..).filter(|rest| !rest.is_empty())
+        bytes.get(saturated(address - block)..).filter(|rest| !rest.is_empty())
     }
 
     fn fault(&self, address: Addr) -> Fault {
@@ -71,7 +71,7 @@ impl Memory for RecordedMemory {
         let mut done = 0;
         while done < buffer.len() {
             let Some(at) = address.0.checked_add(done as u64) else { break };
-            let Some(rest) = self.rest_of_page(at) else { break };
+            let Some(rest) = self.rest_of_block(at) else { break };
             let Some(room) = buffer.get_mut(done..) else { break };
             done += copy_into(room, rest);
         }
@@ -85,11 +85,11 @@ mod tests {
     use crate::image::MemoryExt;
 
     #[test]
-    fn pages_faults_and_gaps() {
+    fn blocks_faults_and_gaps() {
         let mapping = Mapping { read: true, write: true, ..Mapping::new(Addr(0x1000), Addr(0x9000)) };
         let memory = RecordedMemory {
-            pages: BTreeMap::from([(0x1000, Page::InBlob(1..4097)), (0x2000, Page::Own(vec![2; 8]))]),
-            blob: Arc::new(vec![1; 4097]),
+            blocks: BTreeMap::from([(0x1f00, Block::InBlob(1..257)), (0x2000, Block::Own(vec![2; 8]))]),
+            blob: Arc::new(vec![1; 257]),
             faults: BTreeMap::from([(0x5000, SavedFault::Denied)]),
             mappings: vec![mapping],
         };

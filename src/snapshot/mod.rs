@@ -1,7 +1,7 @@
 //! Snapshots: a sample of a process, small enough to mail, that gives the same report on any machine.
 //!
 //! In: the captured data of a sample, and the memory and files that analysis read. Out: an ELF core that holds just
-//! these pages, which gdb opens, with two notes of lockscope's own; and back again. The same code analyses a snapshot
+//! these blocks, which gdb opens, with two notes of lockscope's own; and back again. The same code analyses a snapshot
 //! and a live process. A snapshot stores facts (registers, bytes, the kernel's words), and answers that need files
 //! which another machine may lack (unwound stacks, names, lines). It stores no waits, holds and verdicts, so that a
 //! newer lockscope may find more in an old file.
@@ -35,11 +35,11 @@ pub(crate) use roots::keep_roots;
 pub(crate) use write::{packed, with_looks};
 
 /// The newest version that is written and read.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Owner of lockscope's notes.
 const OWNER: &[u8] = b"LOCKSCOPE";
 /// The captured data and the answers, as JSON, compressed with zstd.
 const NOTE_LOOKS: u32 = 1;
-/// Pages that are no part of the core's own memory, compressed with zstd.
+/// Memory that is no part of the core's own memory, compressed with zstd.
 const NOTE_PAGES: u32 = 2;

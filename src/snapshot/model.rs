@@ -92,7 +92,7 @@ fn first_architecture() -> Architecture {
     Architecture::X86_64
 }
 
-/// Pages in a row.
+/// Blocks in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) start: u64,

@@ -19,9 +19,9 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::memory::{Page, RecordedMemory, RecordedPages};
+use super::memory::{Block, RecordedBlocks, RecordedMemory};
 use super::model::{Header, Help, Run, Saved, SavedProcess};
-use super::recorder::PAGE;
+use super::recorder::BLOCK;
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
 use crate::image::{Addr, Image, ProcessImage, budget, saturated};
@@ -146,7 +146,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
     }
     stacks.iter_mut().for_each(|stack| stack.of_machine(saved.architecture));
     let memory = RecordedMemory {
-        pages: pages(&saved.pages, core, blob),
+        blocks: blocks(&saved.pages, core, blob),
         blob: Arc::clone(blob),
         faults: saved.faults.into_iter().collect(),
         mappings: mappings.clone(),
@@ -176,8 +176,9 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
     (image, known)
 }
 
-fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> RecordedPages {
-    let mut pages = RecordedPages::new();
+/// The blocks of runs, which were of whole pages in the first version.
+fn blocks(runs: &[Run], core: &CoreFile, blob: &[u8]) -> RecordedBlocks {
+    let mut blocks = RecordedBlocks::new();
     let mut left = LARGEST_NOTE;
     for run in runs {
         let length = run.length.min(left);
@@ -185,29 +186,29 @@ fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> RecordedPages {
         let mut done = 0;
         while done < length {
             let Some(start) = run.start.checked_add(done) else { break };
-            let part = (PAGE - start % PAGE).min(length - done);
+            let part = (BLOCK - start % BLOCK).min(length - done);
             let own = if run.at.is_none() { part } else { 0 };
-            if !budget::take(own + size_of::<(u64, Page)>() as u64, || "pages of a snapshot".into()) {
-                return pages;
+            if !budget::take(own + size_of::<(u64, Block)>() as u64, || "memory of a snapshot".into()) {
+                return blocks;
             }
-            let page = match run.at {
+            let block = match run.at {
                 Some(at) => in_blob(blob, at.saturating_add(done), part),
-                None => stored(core, Addr(start), part).map(Page::Own),
+                None => stored(core, Addr(start), part).map(Block::Own),
             };
-            match page {
-                Some(page) if start.is_multiple_of(PAGE) => drop(pages.insert(start, page)),
+            match block {
+                Some(block) if start.is_multiple_of(BLOCK) => drop(blocks.insert(start, block)),
                 _ => {}
             }
             done += part;
         }
     }
-    pages
+    blocks
 }
 
-fn in_blob(blob: &[u8], at: u64, length: u64) -> Option<Page> {
+fn in_blob(blob: &[u8], at: u64, length: u64) -> Option<Block> {
     let at = usize::try_from(at).ok()?;
     let end = at.checked_add(usize::try_from(length).ok()?)?;
-    (end <= blob.len()).then_some(Page::InBlob(at..end))
+    (end <= blob.len()).then_some(Block::InBlob(at..end))
 }
 
 fn stored(core: &CoreFile, address: Addr, length: u64) -> Option<Vec<u8>> {

@@ -73,7 +73,7 @@ impl Recording {
             taken: kept.image.taken.clone(),
             processes: Vec::with_capacity(kept.image.processes.len()),
         };
-        let mut pages = Vec::new();
+        let mut blocks = Vec::new();
         for (position, process) in kept.image.processes.iter().enumerate() {
             let Some(recorder) = self.recorders.get(position) else { break };
             let (threads, python) = (&kept.threads[position], kept.python[position].as_ref());
@@ -91,13 +91,13 @@ impl Recording {
                     "it was more than a look may take; what was not kept reads as not captured",
                 ));
             }
-            pages.push(recorder.take_pages());
+            blocks.push(recorder.take_blocks());
             look.processes.push(saved);
         }
-        self.looks.push(Kept { look, pages });
+        self.looks.push(Kept { look, blocks });
         while self.looks.len() > LOOKS_KEPT {
             let dropped = self.looks.remove(0);
-            budget::give_back(dropped.pages.iter().map(recorder::cost).sum());
+            budget::give_back(dropped.blocks.iter().map(recorder::cost).sum());
         }
     }
 

@@ -10,18 +10,19 @@ use object::write::elf::{FileHeader, ProgramHeader, Writer};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::model::{Run, Saved, SavedLook, SavedProcess};
-use super::recorder::{PAGE, Pages};
+use super::recorder::{BLOCK, Blocks, PAGE};
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::arch::Architecture;
 use crate::image::core::CoreFile;
 use crate::image::core::notes::{self, prpsinfo, prstatus};
 use crate::image::{Addr, Gap, Registers};
+use crate::limits::snapshot::MOST_LOADS;
 
-/// A sample with its pages, one map a process.
+/// A sample with its blocks of memory, one map a process.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) look: SavedLook,
-    pub(super) pages: Vec<Pages>,
+    pub(super) blocks: Vec<Blocks>,
 }
 
 /// Drop variables, arguments and the environment. Returns the remaining raw memory, for the user to know.
@@ -31,7 +32,7 @@ pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
         if let Some(taken) = &mut kept.look.taken {
             taken.host.name = None;
         }
-        for (process, pages) in kept.look.processes.iter_mut().zip(&mut kept.pages) {
+        for (process, blocks) in kept.look.processes.iter_mut().zip(&mut kept.blocks) {
             process.cmdline.clear();
             process.sources.clear();
             if let Some(help) = &mut process.help {
@@ -41,18 +42,18 @@ pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
             if let Some(random) = notes::auxiliary(&process.auxiliary, notes::AT_RANDOM)
                 && let Some(stack) = process.mappings.iter().find(|mapping| mapping.contains(Addr(random)))
             {
-                blank(pages, random.saturating_add(16), stack.end.0);
+                blank(blocks, random.saturating_add(16), stack.end.0);
             }
             stacks = stacks.max(process.threads.iter().filter(|thread| thread.registers.is_some()).count());
         }
     }
     let last = looks.last_mut()?;
-    let size: usize = last.pages.iter().flat_map(|pages| pages.values()).map(Vec::len).sum();
+    let size: usize = last.blocks.iter().flat_map(|blocks| blocks.values()).map(Vec::len).sum();
     let remains = Gap::new(
         "command line, environment and local variables",
         format!(
             "left out on request (--redact); {} KiB of raw memory remain, among them the stacks of {stacks} threads and \
-             the pages around locks and Python frames: they hold what functions had in their variables",
+             the memory around locks and Python frames: they hold what functions had in their variables",
             size / 1024
         ),
     );
@@ -60,23 +61,23 @@ pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
     Some(remains)
 }
 
-fn blank(pages: &mut Pages, start: u64, end: u64) {
-    for (page, bytes) in pages.range_mut((start & !(PAGE - 1))..end) {
-        let from = start.saturating_sub(*page).min(bytes.len() as u64) as usize;
-        let to = (end - page).min(bytes.len() as u64) as usize;
+fn blank(blocks: &mut Blocks, start: u64, end: u64) {
+    for (block, bytes) in blocks.range_mut((start & !(BLOCK - 1))..end) {
+        let from = start.saturating_sub(*block).min(bytes.len() as u64) as usize;
+        let to = (end - block).min(bytes.len() as u64) as usize;
         bytes[from..to].fill(0);
     }
 }
 
 /// Put the file together; `None` without a sample.
 pub(super) fn file(looks: Vec<Kept>, redacted: bool) -> Option<Vec<u8>> {
-    let (mut looks, pages): (Vec<SavedLook>, Vec<Vec<Pages>>) =
-        looks.into_iter().map(|kept| (kept.look, kept.pages)).unzip();
-    let own = pages.last()?.first()?;
+    let (mut looks, blocks): (Vec<SavedLook>, Vec<Vec<Blocks>>) =
+        looks.into_iter().map(|kept| (kept.look, kept.blocks)).unzip();
+    let own = blocks.last()?.first()?;
     let mut store = Store { own, blob: Vec::new(), known: HashMap::new() };
-    for (look, pages) in looks.iter_mut().zip(&pages) {
-        for (position, (process, pages)) in look.processes.iter_mut().zip(pages).enumerate() {
-            process.pages = runs(pages, |page, bytes| store.place(position, page, bytes));
+    for (look, blocks) in looks.iter_mut().zip(&blocks) {
+        for (position, (process, blocks)) in look.processes.iter_mut().zip(blocks).enumerate() {
+            process.pages = runs(blocks, |block, bytes| store.place(position, block, bytes));
         }
     }
     let blob = store.blob;
@@ -97,16 +98,16 @@ pub(crate) fn with_looks(core: &CoreFile, json: &[u8]) -> Option<Vec<u8>> {
         let packed = (one.name == OWNER && one.kind == NOTE_LOOKS).then(|| packed(json));
         note(&mut out, &one.name, one.kind, packed.as_deref().unwrap_or(&one.data));
     }
-    let mut pages = Pages::new();
+    let mut blocks = Blocks::new();
     for load in &core.loads {
-        for page in (load.start.0..load.end.0).step_by(PAGE as usize) {
-            let mut bytes = vec![0; PAGE.min(load.end.0 - page) as usize];
-            let read = core.read(Addr(page), &mut bytes);
+        for block in (load.start.0..load.end.0).step_by(BLOCK as usize) {
+            let mut bytes = vec![0; BLOCK.min(load.end.0 - block) as usize];
+            let read = core.read(Addr(block), &mut bytes);
             bytes.truncate(read);
-            pages.insert(page, bytes);
+            blocks.insert(block, bytes);
         }
     }
-    elf(core.architecture, &out, &pages)
+    elf(core.architecture, &out, &blocks)
 }
 
 /// zstd.
@@ -114,16 +115,16 @@ pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
     compress_to_vec(bytes, CompressionLevel::Fastest)
 }
 
-/// Where pages go that are not the core's own, each content once.
+/// Where blocks go that are not the core's own, each content once.
 struct Store<'a> {
-    own: &'a Pages,
+    own: &'a Blocks,
     blob: Vec<u8>,
     known: HashMap<&'a [u8], u64>,
 }
 
 impl<'a> Store<'a> {
-    fn place(&mut self, process: usize, page: u64, bytes: &'a [u8]) -> Option<u64> {
-        if process == 0 && self.own.get(&page).is_some_and(|own| own == bytes) {
+    fn place(&mut self, process: usize, block: u64, bytes: &'a [u8]) -> Option<u64> {
+        if process == 0 && self.own.get(&block).is_some_and(|own| own == bytes) {
             return None;
         }
         if let Some(at) = self.known.get(bytes) {
@@ -136,18 +137,18 @@ impl<'a> Store<'a> {
     }
 }
 
-/// Pages in a row whose bytes stand in a row.
-fn runs<'p>(pages: &'p Pages, mut place: impl FnMut(u64, &'p [u8]) -> Option<u64>) -> Vec<Run> {
+/// Blocks in a row whose bytes stand in a row.
+fn runs<'b>(blocks: &'b Blocks, mut place: impl FnMut(u64, &'b [u8]) -> Option<u64>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for (&page, bytes) in pages {
-        let (at, length) = (place(page, bytes), bytes.len() as u64);
+    for (&block, bytes) in blocks {
+        let (at, length) = (place(block, bytes), bytes.len() as u64);
         if let Some(last) = runs.last_mut()
-            && last.start + last.length == page
+            && last.start + last.length == block
             && last.at.map(|at| at + last.length) == at
         {
             last.length += length;
         } else {
-            runs.push(Run { start: page, length, at });
+            runs.push(Run { start: block, length, at });
         }
     }
     runs
@@ -226,14 +227,29 @@ fn note(out: &mut Vec<u8>, owner: &[u8], kind: u32, data: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-fn elf(architecture: Architecture, notes: &[u8], pages: &Pages) -> Option<Vec<u8>> {
-    let loads = runs(pages, |page, _| Some(page));
+/// The core's own memory, with zeros between blocks that stand near to each other where there are too many.
+fn loads(blocks: &Blocks) -> Vec<Run> {
+    let mut loads = runs(blocks, |block, _| Some(block));
+    let mut gap = BLOCK;
+    while loads.len() > MOST_LOADS {
+        loads.dedup_by(|next, last| {
+            let is_near = next.start.saturating_sub(last.start + last.length) <= gap;
+            last.length = if is_near { next.start + next.length - last.start } else { last.length };
+            is_near
+        });
+        gap *= 4;
+    }
+    loads
+}
+
+fn elf(architecture: Architecture, notes: &[u8], blocks: &Blocks) -> Option<Vec<u8>> {
+    let loads = loads(blocks);
     let mut buffer = Vec::new();
     let mut writer = Writer::new(object::Endianness::Little, true, &mut buffer);
     writer.reserve_file_header();
     writer.reserve_program_headers(u32::try_from(loads.len() + 1).ok()?);
     let notes_at = writer.reserve(notes.len() as u64, 4);
-    let places: Vec<u64> = loads.iter().map(|load| writer.reserve(load.length, PAGE)).collect();
+    let places: Vec<u64> = loads.iter().map(|load| writer.reserve(load.length, BLOCK)).collect();
     let header = FileHeader {
         os_abi: elf::ELFOSABI_NONE,
         abi_version: 0,
@@ -263,15 +279,19 @@ fn elf(architecture: Architecture, notes: &[u8], pages: &Pages) -> Option<Vec<u8
             p_paddr: 0,
             p_filesz: load.length,
             p_memsz: load.length,
-            p_align: PAGE,
+            p_align: BLOCK,
         });
     }
     writer.write_align(4);
     writer.write(notes);
     for load in &loads {
-        writer.write_align(PAGE);
-        let end = load.start.saturating_add(load.length);
-        pages.range(load.start..end).for_each(|(_, bytes)| writer.write(bytes));
+        writer.write_align(BLOCK);
+        let (mut at, end) = (load.start, load.start.saturating_add(load.length));
+        for (&block, bytes) in blocks.range(load.start..end) {
+            writer.write(&vec![0; (block - at) as usize]);
+            writer.write(bytes);
+            at = block + bytes.len() as u64;
+        }
     }
     Some(buffer)
 }

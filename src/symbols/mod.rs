@@ -34,7 +34,7 @@ pub(crate) use demangle::{Mangling, demangle};
 use lines::Lines;
 pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object};
+use object::{LittleEndian, Object, SymbolIndex};
 pub(crate) use paths::{LockPath, Step, is_of_library};
 use table::Table;
 pub(crate) use variables::Variable;
@@ -103,6 +103,7 @@ pub(crate) struct SharedTables {
     lines: RefCell<HashMap<FileKey, Option<Rc<Lines>>>>,
     /// By file.
     exported: RefCell<HashMap<FileKey, Exported>>,
+    slots: RefCell<HashMap<FileKey, Rc<HashMap<u64, SymbolIndex>>>>,
 }
 
 /// Address and size of exported symbols by name; none for a name that the file does not export.
@@ -145,7 +146,7 @@ impl SharedTables {
         let found = match of_file.get(name) {
             Some(known) => *known,
             None => {
-                let found = table::find_dynamic(file, name);
+                let found = table::find_dynamic(file, name, false);
                 of_file.insert(name.to_owned(), found);
                 found
             }
@@ -153,6 +154,13 @@ impl SharedTables {
         let (address, size) = found?;
         let address = Addr(address.wrapping_add(module.bias));
         Some(Symbol { name: name.into(), address, size, mangling: Mangling::of(name) })
+    }
+
+    /// The function whose address the dynamic linker writes to `address` of a file.
+    fn slot(&self, file: &FileBytes, address: u64) -> Option<String> {
+        let key = FileKey(file.clone());
+        let slots = self.slots.borrow_mut().entry(key).or_insert_with(|| Rc::new(table::slots(file))).clone();
+        table::dynamic_name(file, *slots.get(&address)?)
     }
 
     fn lines(&self, file: &FileBytes, load: impl FnOnce() -> Option<Lines>) -> Option<Rc<Lines>> {
@@ -228,7 +236,7 @@ impl<'a> Symbols<'a> {
     pub(crate) fn slot(&self, address: Addr) -> Option<String> {
         let find = || {
             let (module, _) = self.module(address)?;
-            table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
+            self.tables.shared.slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
         };
         self.once(|cache| &mut cache.slots, address, find)
     }
@@ -242,6 +250,21 @@ impl<'a> Symbols<'a> {
     pub(crate) fn exports(&self, module: usize, name: &str) -> bool {
         let find = || self.tables.shared.exported(self.modules.list.get(module)?, name);
         self.once(|cache| cache.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
+    }
+
+    /// Whether the linker's slot for a function of this name was met already, as in a snapshot whose files are not here.
+    pub(crate) fn has_met_slot(&self, name: &str) -> bool {
+        self.cache.borrow().slots.values().flatten().any(|known| known == name)
+    }
+
+    /// Whether a module calls a function of exactly this name that another one exports.
+    pub(crate) fn imports(&self, module: usize, name: &str) -> bool {
+        let find = || {
+            let module = self.modules.list.get(module)?;
+            let (address, size) = table::find_dynamic(module.file.as_ref()?, name, true)?;
+            Some(Symbol { name: name.into(), address: Addr(address), size, mangling: Mangling::of(name) })
+        };
+        self.once(|cache| cache.named.entry(module).or_default(), format!("{name}@imported"), find).is_some()
     }
 
     /// Source positions of `address`, innermost inlined call first; empty without debug information.

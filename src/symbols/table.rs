@@ -3,8 +3,13 @@
 //! In: file bytes. Out: the symbol that covers an address. Names stay in the file; only requested ones are read, copied
 //! and demangled. Finding the ends of all took half of the time, and read as much again from the disk.
 
+use std::collections::HashMap;
+
 use object::read::elf::{ElfFile64, ElfSymbol64, SectionHeader, Sym, SymbolTable};
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind, elf};
+use object::{
+    LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolIndex, SymbolKind,
+    elf,
+};
 
 use super::Symbol;
 use super::demangle::{Mangling, demangle};
@@ -138,14 +143,15 @@ impl Table {
     }
 }
 
-/// One name out of a file's dynamic symbols, without making a table: address and size.
-pub(crate) fn find_dynamic(bytes: &[u8], name: &str) -> Option<(u64, u64)> {
+/// One name out of a file's dynamic symbols, without making a table: address and size of what the file itself has, or, for a name that
+/// is imported, of nothing.
+pub(crate) fn find_dynamic(bytes: &[u8], name: &str, is_imported: bool) -> Option<(u64, u64)> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
     let names = names_of(&file, file.elf_dynamic_symbol_table())?;
     let is_it = |symbol: &ElfSymbol64<'_, '_, LittleEndian>| {
         let place = place_of_name(names, symbol).and_then(|place| usize::try_from(place).ok());
         let rest = place.and_then(|place| bytes.get(place..)).and_then(|rest| rest.strip_prefix(name.as_bytes()));
-        !symbol.is_undefined() && rest.is_some_and(|rest| rest.first() == Some(&0))
+        symbol.is_undefined() == is_imported && rest.is_some_and(|rest| rest.first() == Some(&0))
     };
     let symbol = counted(file.dynamic_symbols().take(MOST_SYMBOLS), is_it)?;
     Some((symbol.address(), symbol.size()))
@@ -188,12 +194,23 @@ fn name_at(bytes: &[u8], place: u64) -> &[u8] {
     memchr::memchr(0, rest).and_then(|length| rest.get(..length)).unwrap_or_default()
 }
 
-/// The function whose address the dynamic linker writes to `address`.
-pub(crate) fn slot(bytes: &[u8], address: u64) -> Option<String> {
+/// The places to which the dynamic linker writes the address of a symbol, and which symbol that is.
+pub(crate) fn slots(bytes: &[u8]) -> HashMap<u64, SymbolIndex> {
+    let mut slots = HashMap::new();
+    let file = ElfFile64::<LittleEndian>::parse(bytes).ok();
+    let Some(all) = file.as_ref().and_then(|file| file.dynamic_relocations()) else { return slots };
+    counted(all.take(MOST_SYMBOLS), |(offset, relocation)| {
+        if let RelocationTarget::Symbol(index) = relocation.target() {
+            slots.insert(*offset, index);
+        }
+        false
+    });
+    slots
+}
+
+/// The name of a dynamic symbol.
+pub(crate) fn dynamic_name(bytes: &[u8], index: SymbolIndex) -> Option<String> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
-    let all = file.dynamic_relocations()?.take(MOST_SYMBOLS);
-    let (_, relocation) = counted(all, |(offset, _)| *offset == address)?;
-    let RelocationTarget::Symbol(index) = relocation.target() else { return None };
     let name = file.dynamic_symbol_table()?.symbol_by_index(index).ok()?.name().ok()?.to_owned();
     Some(name).filter(|name| !name.is_empty())
 }

@@ -10,6 +10,7 @@ use crate::waits::holders::rings::rings;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Party;
 use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// The call that ends the wait of the thread with this descriptor, as one that gives something back.
 const CANCEL: LockCalls = LockCalls {
@@ -29,6 +30,17 @@ fn is_cancelled(kind: &Kind) -> bool {
     !kind.is_lock() || *kind == *kinds::SEMAPHORE
 }
 
+/// Whether some code of a process may call it by its name: reading what lies ahead of all threads takes long.
+fn cancels(process: &Process<'_>) -> bool {
+    const CALL: &str = "pthread_cancel";
+    let symbols = process.context.symbols;
+    let modules = || 0..symbols.modules().list.len();
+    let is_static = || !modules().any(|module| symbols.exports(module, CALL));
+    symbols.has_met_slot(CALL)
+        || modules().any(|module| symbols.imports(module, CALL))
+        || is_static() && modules().any(|module| symbols.find(module, CALL).is_some())
+}
+
 /// Add the threads that may cancel a waiter inside a ring.
 pub(super) fn wake_sources(blocked: &Blocked<'_>, out: &mut Observations) {
     let may_end = |wait: &&ThreadWait| is_cancelled(wait.blocked_on.resource.key.kind);
@@ -36,7 +48,12 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, out: &mut Observations) {
         return;
     }
     let rings = rings(out);
+    let may_cancel: Vec<bool> =
+        blocked.processes().iter().map(|process| !rings.is_empty() && cancels(process)).collect();
     for wait in blocked.waits().iter().filter(may_end) {
+        if !may_cancel[wait.process] {
+            continue;
+        }
         let process = blocked.process(wait);
         let thread = &process.threads[wait.thread];
         let waiter = Party::Thread(process.context.process, thread.image.tid);
