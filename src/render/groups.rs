@@ -45,8 +45,8 @@ fn are_called_alike(one: &Frame, other: &Frame) -> bool {
     one.function.is_some() && one.function == other.function
 }
 
-/// Whether a thread runs Python code of the program, which may wait by Python's library: a thread that a library made for the program
-/// is not idle then. What lies further out in a forked worker is what its parent did.
+/// Whether a thread runs Python code of the program, directly or in a wait of Python's library. A library's thread is not idle then.
+/// Only the innermost frames count: the outer frames of a forked worker are its parent's.
 fn runs_program(thread: &Thread) -> bool {
     let mut python = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python);
     python.find(|frame| frame.library != Some(Library::Python)).is_some_and(|frame| frame.belongs_to.is_none())

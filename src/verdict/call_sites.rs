@@ -109,9 +109,9 @@ fn is_inner(frame: &Frame) -> bool {
 pub(super) fn callback(frames: &[Frame], waits: usize, taken: usize, into_python: bool) -> Option<Callback> {
     let taker = frames.get(taken).filter(|frame| taken > waits && frame.kind != FrameKind::Python)?;
     let inside = frames.get(waits..taken)?;
-    // What a library calls in turn, as PyTorch does for a hook, is the program's.
+    // A library may stand between, as PyTorch does before a hook: the program's own line says more.
     let of_python = |frame: &Frame| frame.kind == FrameKind::Python;
-    let own = inside.iter().rposition(|frame| of_python(frame) && is_own(frame));
+    let own = inside.iter().position(|frame| of_python(frame) && is_own(frame));
     if let Some(python) = own.or_else(|| inside.iter().rposition(of_python)) {
         return Some(Callback { frame: Some(waits + python) });
     }

@@ -1,44 +1,44 @@
-//! One answer where several observers say who has a resource.
+//! One answer where several observers report the holders of a resource.
 //!
-//! In: the holds that families add, [`Account`]s of those who know some or all holders of a resource, and the gaps of those who know
-//! none ([`Unnamed`]). Out: holds of which none contradicts another, and the gaps that are left. Passes only add; what they added is
-//! taken away here, by rank, so that their order decides nothing: the resource's own word comes first, then what was seen or derived
-//! from code, then candidates.
+//! In: the holds that families add, [`Account`]s of observers that know some or all holders, and gaps of observers without any
+//! ([`Unnamed`]). Out: holds that do not contradict each other, and the gaps that are left. Passes only add; weaker results are
+//! removed here and nowhere else, by rank, so that the order of passes decides nothing. The resource's own word ranks first, then
+//! observed or derived holders, then candidates.
 
 use super::model::{Hold, ResourceKey, Strength};
 use crate::image::Gap;
 
-/// One observer's word on who has a resource.
+/// One observer's list of the holders of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
-    /// What they have.
+    /// The resource.
     pub(crate) resource: ResourceKey,
     /// The holders.
     pub(crate) holds: Vec<Hold>,
-    /// Nobody else has it.
+    /// Whether the list is complete.
     pub(crate) is_all: bool,
 }
 
-/// A gap about who has a resource.
+/// A gap about the holders of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Unnamed {
-    /// What they have.
+    /// The resource.
     pub(crate) resource: ResourceKey,
-    /// What is not known, and why.
+    /// The gap.
     pub(crate) gap: Gap,
     /// Whether the reason ends with the number of candidates.
     pub(crate) counts_candidates: bool,
 }
 
-/// Bring all accounts together with the holds; the gaps that are left.
-pub(super) fn settle(mut accounts: Vec<Account>, unnamed: Vec<Unnamed>, holds: &mut Vec<Hold>) -> Vec<Gap> {
+/// Resolve all accounts into `holds`. Returns the gaps that no complete account explains.
+pub(super) fn resolve(mut accounts: Vec<Account>, unnamed: Vec<Unnamed>, holds: &mut Vec<Hold>) -> Vec<Gap> {
     // The strongest has the last word.
     accounts.sort_by_key(|account| account.holds.iter().map(|hold| hold.strength).min());
-    let settled = |account: Account| {
+    let resolved = |account: Account| {
         let resource = account.resource.clone();
         one(account, holds).then_some(resource)
     };
-    let explained: Vec<ResourceKey> = accounts.into_iter().filter_map(settled).collect();
+    let explained: Vec<ResourceKey> = accounts.into_iter().filter_map(resolved).collect();
     let left = unnamed.into_iter().filter(|unnamed| !explained.contains(&unnamed.resource));
     left.map(|Unnamed { resource, mut gap, counts_candidates }| {
         if counts_candidates {
@@ -53,12 +53,12 @@ pub(super) fn settle(mut accounts: Vec<Account>, unnamed: Vec<Unnamed>, holds: &
     .collect()
 }
 
-/// Settle one account: whether it names all holders.
+/// Resolve one account. Returns whether it names all holders.
 fn one(account: Account, holds: &mut Vec<Hold>) -> bool {
     let Account { resource, holds: seen, is_all } = account;
     let names_itself =
         |hold: &Hold| hold.resource == resource && hold.strength == Strength::Recorded && hold.source.is_none();
-    // Where and since when is added to the resource's own word.
+    // The resource names its holder: the account adds only the place and the time.
     if holds.iter().any(names_itself) {
         for hold in holds.iter_mut().filter(|hold| hold.resource == resource) {
             if let Some(seen) = seen.iter().find(|seen| seen.holder == hold.holder) {
@@ -67,7 +67,7 @@ fn one(account: Account, holds: &mut Vec<Hold>) -> bool {
         }
         return false;
     }
-    // Where these are not all, others remain what they are.
+    // An incomplete account replaces only the holds of its own holders.
     holds.retain(|hold| hold.resource != resource || !is_all && seen.iter().all(|seen| seen.holder != hold.holder));
     holds.extend(seen);
     is_all
@@ -119,7 +119,7 @@ mod tests {
         let strong = account(Strength::Recorded, &[3], true);
         for accounts in [vec![weak.clone(), strong.clone()], vec![strong, weak]] {
             let mut holds = candidates();
-            let gaps = settle(accounts, vec![nobody()], &mut holds);
+            let gaps = resolve(accounts, vec![nobody()], &mut holds);
             assert_eq!(holders(&holds), [(Party::Thread(0, 3), Strength::Recorded)]);
             assert!(gaps.is_empty(), "{gaps:?}");
         }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn beside_an_account_of_some_others_remain_and_are_counted() {
         let mut holds = vec![hold(1, Strength::Candidate, None), hold(2, Strength::Candidate, None)];
-        let gaps = settle(vec![account(Strength::Recorded, &[2], false)], vec![nobody()], &mut holds);
+        let gaps = resolve(vec![account(Strength::Recorded, &[2], false)], vec![nobody()], &mut holds);
         let expected = [(Party::Thread(0, 1), Strength::Candidate), (Party::Thread(0, 2), Strength::Recorded)];
         assert_eq!(holders(&holds), expected);
         assert_eq!(gaps[0].why, "there are 2, 2 threads are possible");
@@ -139,7 +139,7 @@ mod tests {
         let mut holds = vec![hold(1, Strength::Recorded, None)];
         let seen = Hold { since_ms: Some(7), ..hold(1, Strength::Recorded, Some(HoldSource::Recorder)) };
         let other = hold(2, Strength::Recorded, Some(HoldSource::Recorder));
-        settle(vec![Account { resource: key(), holds: vec![seen, other], is_all: true }], Vec::new(), &mut holds);
+        resolve(vec![Account { resource: key(), holds: vec![seen, other], is_all: true }], Vec::new(), &mut holds);
         assert_eq!(holders(&holds), [(Party::Thread(0, 1), Strength::Recorded)]);
         assert_eq!(holds[0].since_ms, Some(7));
     }

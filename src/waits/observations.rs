@@ -52,9 +52,9 @@ pub(crate) struct Observations {
     /// Threads of interpreters by whose structures a ring of tasks can still end: (process position, id, where it is known). While such
     /// a thread runs these are changed, and say what is not so.
     pub read_of: Vec<(usize, Option<i32>)>,
-    /// The words of observers on who has a resource, until these are [settled](Self::settle).
+    /// Lists of holders by observers, until they are [resolved](Self::resolve_holders).
     pub accounts: Vec<Account>,
-    /// The gaps about who has a resource, until then.
+    /// Gaps about holders, until then.
     pub unnamed: Vec<Unnamed>,
 }
 
@@ -80,10 +80,10 @@ impl Observations {
         self.resources.iter().find(|resource| resource.key == *key)
     }
 
-    /// Bring together what all observers say of who has what.
-    pub(crate) fn settle(&mut self) {
+    /// Resolves the accounts of all observers into the holds.
+    pub(crate) fn resolve_holders(&mut self) {
         let (accounts, unnamed) = (std::mem::take(&mut self.accounts), std::mem::take(&mut self.unnamed));
-        self.gaps.extend(accounts::settle(accounts, unnamed, &mut self.holds));
+        self.gaps.extend(accounts::resolve(accounts, unnamed, &mut self.holds));
     }
 
     /// Replace the hold of a process at this position by those of its threads.
@@ -99,14 +99,14 @@ impl Observations {
         self.wake_sources.retain(|wake_source| wake_source.resource != resource || wake_source.by != own);
     }
 
-    /// Add that it is not known who has a resource, and why.
+    /// Adds a gap: the holder of a resource is not known, for this reason.
     pub(crate) fn nobody_named(&mut self, resource: &Resource, why: impl Into<String>) {
         let gap = Gap::new(format!("holder of {}", resource.label), why);
         self.unnamed.push(Unnamed { resource: resource.key.clone(), gap, counts_candidates: false });
     }
 
-    /// Whether it depends on GPUs who can go on: a thread waits for one, or waits to be woken where the GPU's driver has threads of its
-    /// own, which call the program's functions once work of the GPU is done.
+    /// Whether the verdict may depend on the state of GPUs: a thread waits for one, or a thread waits to be woken in a process with
+    /// threads of the GPU's driver, which call functions of the program when work of the GPU is done.
     pub(crate) fn depends_on_gpus(&self) -> bool {
         let waits = |of: fn(&Kind) -> bool| self.waits.iter().any(|wait| of(wait.resource.kind));
         waits(Kind::is_gpu)

@@ -59,7 +59,7 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
         family.holds(&blocked, &mut out);
     }
     recorded::add(&blocked, &mut out);
-    out.settle();
+    out.resolve_holders();
     holders::taken_at::add(&blocked, &mut out);
     lock_paths::find(blocked.processes(), &mut out);
     for family in &families {

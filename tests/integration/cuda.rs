@@ -55,7 +55,9 @@ fn programs_on_the_stand_in_are_told_right() {
 #[test]
 fn rings_through_host_functions_are_closed_and_others_are_not() {
     let [_, newest] = oldest_and_newest();
-    table_on_the_stand_in(&newest, &["--rings"]);
+    for programs in ["--rings", "--pools"] {
+        table_on_the_stand_in(&newest, &[programs]);
+    }
 }
 
 /// Whether the kernel counts here how often a thread executes an instruction, as this process itself may ask.
@@ -116,7 +118,7 @@ fn an_error_that_a_thread_handles_is_read_on_every_python() {
 
 /// Verdicts, findings and cycle of each program.
 fn truth() -> Value {
-    const PRINT: &str = "import json, rings, workloads as w; print(json.dumps({n: [c.verdicts, c.findings, c.cycle] for n, c in w.CASES.items()}))";
+    const PRINT: &str = "import json, pools, workloads as w; print(json.dumps({n: [c.verdicts, c.findings, c.cycle] for n, c in w.CASES.items()}))";
     let (_, python) = pythons().into_iter().find(|(_, python)| python.root().is_none()).expect("a Python");
     let mut run = python.command();
     run.args(["-c", PRINT]).current_dir(scripts()).env("PYTHONDONTWRITEBYTECODE", "1");
