@@ -16,6 +16,8 @@ import time
 from wakers import ready, start, truth
 
 signal.alarm(120)
+# Workers of a pool inherit no alarm, and wait for ever once their parent is gone.
+os.register_at_fork(after_in_child=lambda: signal.alarm(120))
 
 
 # A server that calls itself.

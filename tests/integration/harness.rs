@@ -3,6 +3,7 @@
 //! Targets announce readiness on a pipe; that they have come to their waits is read from /proc. Only processes that
 //! a test started are ended, by their ids, and each ends by itself through SIGALRM.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -208,12 +209,27 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        for pid in self.pids.iter().copied().filter(|pid| *pid > 0) {
+        // Workers of a pool outlive the process that started them.
+        let lives = self.child.try_wait().is_ok_and(|ended| ended.is_none());
+        let child = lives.then(|| self.child.id().cast_signed());
+        let own = self.pids.iter().copied().chain(child).filter(|pid| *pid > 0);
+        let all: BTreeSet<i32> = own.flat_map(|pid| std::iter::once(pid).chain(descendants(pid))).collect();
+        for pid in all {
             signal_process(pid, "KILL");
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The children of a process, and theirs.
+fn descendants(pid: i32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<i32> = children
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    children.into_iter().flat_map(|pid| std::iter::once(pid).chain(descendants(pid)).collect::<Vec<_>>()).collect()
 }
 
 /// Send a signal to one process.
