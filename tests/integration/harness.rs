@@ -3,7 +3,6 @@
 //! Targets announce readiness on a pipe; that they have come to their waits is read from /proc. Only processes that
 //! a test started are ended, by their ids, and each ends by itself through SIGALRM.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -209,12 +208,11 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Workers of a pool outlive the process that started them.
+        // Workers of a pool outlive the process that started them. Only the child's tree is walked: ids in `pids` may be of another
+        // namespace, where 1 is a target.
         let lives = self.child.try_wait().is_ok_and(|ended| ended.is_none());
-        let child = lives.then(|| self.child.id().cast_signed());
-        let own = self.pids.iter().copied().chain(child).filter(|pid| *pid > 0);
-        let all: BTreeSet<i32> = own.flat_map(|pid| std::iter::once(pid).chain(descendants(pid))).collect();
-        for pid in all {
+        let workers = if lives { descendants(self.child.id().cast_signed()) } else { Vec::new() };
+        for pid in self.pids.iter().copied().filter(|pid| *pid > 0).chain(workers) {
             signal_process(pid, "KILL");
         }
         let _ = self.child.kill();
@@ -222,14 +220,16 @@ impl Drop for Target {
     }
 }
 
+/// The children of all threads of a process.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
 /// The children of a process, and theirs.
 fn descendants(pid: i32) -> Vec<i32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let children: Vec<i32> = children
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    children.into_iter().flat_map(|pid| std::iter::once(pid).chain(descendants(pid)).collect::<Vec<_>>()).collect()
+    children(pid).into_iter().flat_map(|child| [vec![child], descendants(child)].concat()).collect()
 }
 
 /// Send a signal to one process.

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Target, compile, lockscope, patience, signal_process, status_field, threads, wait_until};
+use crate::harness::{
+    Target, children, compile, lockscope, patience, signal_process, status_field, threads, wait_until,
+};
 
 /// Start it; `None` where the kernel or the user's rights do not allow the attack.
 fn start(command: &mut Command) -> Option<Target> {
@@ -53,15 +55,6 @@ fn until_free(pid: i32) {
                 && status_field(pid, *tid, "State").is_none_or(|state| !state.starts_with(['t', 'T']))
         })
     });
-}
-
-/// Children of a process of one thread or more.
-fn children(pid: i32) -> Vec<i32> {
-    threads(pid)
-        .iter()
-        .filter_map(|tid| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok())
-        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<i32>>())
-        .collect()
 }
 
 /// Looks that come to their end, looks that are killed at some moment, and looks whose copier is killed: all leave the target free.

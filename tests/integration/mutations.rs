@@ -92,7 +92,7 @@ fn try_one(name: &str, number: usize, bytes: &[u8]) -> bool {
     whole
 }
 
-/// What this thread has had of a processor, which is the same on a machine that is busy.
+/// The processor time of this thread. Other work on the machine does not change it.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("readable");
     Duration::from_nanos(text.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number"))

@@ -204,8 +204,6 @@ fn every_hang_is_named_from_cores() {
             // Nor are descriptors: that the workers of a pool wait for their next task is seen by the pipe.
             let is_less =
                 look.verdict() == "blocked" && (missing.iter().any(|what| gaps.contains(what)) || *case == "lost_task");
-            // The kernel writes cores of processes one by one: the parent, whose thread took the lock that fork copied, may be in none.
-            let is_less = is_less || look.verdict() == "stuck" && *case == "left_by_fork" && kind == "the kernel's";
             if is_less || no_stacks {
                 println!("{place} as a core of {kind}: {}, for what is not in it", look.verdict());
             } else {
