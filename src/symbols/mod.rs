@@ -103,7 +103,7 @@ pub(crate) struct SharedTables {
     lines: RefCell<HashMap<FileKey, Option<Rc<Lines>>>>,
     /// By file.
     exported: RefCell<HashMap<FileKey, Exported>>,
-    slots: RefCell<HashMap<FileKey, Rc<HashMap<u64, SymbolIndex>>>>,
+    slots: RefCell<HashMap<FileKey, HashMap<u64, SymbolIndex>>>,
 }
 
 /// Address and size of exported symbols by name; none for a name that the file does not export.
@@ -159,7 +159,8 @@ impl SharedTables {
     /// The function whose address the dynamic linker writes to `address` of a file.
     fn slot(&self, file: &FileBytes, address: u64) -> Option<String> {
         let key = FileKey(file.clone());
-        let slots = self.slots.borrow_mut().entry(key).or_insert_with(|| Rc::new(table::slots(file))).clone();
+        let mut all = self.slots.borrow_mut();
+        let slots = all.entry(key).or_insert_with(|| table::slots(file));
         table::dynamic_name(file, *slots.get(&address)?)
     }
 

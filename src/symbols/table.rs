@@ -143,8 +143,8 @@ impl Table {
     }
 }
 
-/// One name out of a file's dynamic symbols, without making a table: address and size of what the file itself has, or, for a name that
-/// is imported, of nothing.
+/// Finds one name among a file's dynamic symbols without making a table. Returns the address and size of a defined symbol, and zeros
+/// for an imported one.
 pub(crate) fn find_dynamic(bytes: &[u8], name: &str, is_imported: bool) -> Option<(u64, u64)> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
     let names = names_of(&file, file.elf_dynamic_symbol_table())?;

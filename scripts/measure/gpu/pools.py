@@ -33,6 +33,14 @@ def kept_by_a_helper(lock):
     has_it.wait()
 
 
+def taker(lock):
+    """A function that takes the lock and gives it back."""
+    def wants():
+        with lock:
+            pass
+    return wants
+
+
 class Batch:
     """What a worker returns: the pinning thread calls its pin_memory()."""
     lock = threading.Lock()
@@ -155,12 +163,7 @@ def through_autograd(act):
 def autograd_lock():
     """The main thread has a lock that the backward of its own loss wants."""
     lock = threading.Lock()
-
-    def wants():
-        with lock:
-            pass
-
-    loss = through_autograd(wants)
+    loss = through_autograd(taker(lock))
     with lock:
         soon()
         loss.backward()
@@ -169,12 +172,7 @@ def autograd_lock():
 @case("healthy-autograd-lock", HEALTHY, needs=["torch", "device"])
 def healthy_autograd_lock():
     lock = threading.Lock()
-
-    def wants():
-        with lock:
-            pass
-
-    loss = through_autograd(wants)
+    loss = through_autograd(taker(lock))
     kept_by_a_helper(lock)
     soon()
     loss.backward()
@@ -216,12 +214,7 @@ def healthy_jax_callback_event():
 @case("jax-callback-lock", STUCK, needs=["jax"])
 def jax_callback_lock():
     lock = threading.Lock()
-
-    def wants():
-        with lock:
-            pass
-
-    compute = called_back(wants)
+    compute = called_back(taker(lock))
     with lock:
         soon()
         compute()
@@ -240,25 +233,15 @@ def of_cupy(wants):
 @case("cupy-host-function", STUCK, needs=["cupy"])
 def cupy_host_function():
     lock = threading.Lock()
-
-    def wants():
-        with lock:
-            pass
-
     with lock:
-        of_cupy(wants)
+        of_cupy(taker(lock))
 
 
 @case("healthy-cupy-host-function", HEALTHY, needs=["cupy"])
 def healthy_cupy_host_function():
     lock = threading.Lock()
-
-    def wants():
-        with lock:
-            pass
-
     kept_by_a_helper(lock)
-    of_cupy(wants)
+    of_cupy(taker(lock))
 
 
 @case("executor-behind-a-stream", STUCK)

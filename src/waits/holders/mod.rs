@@ -94,15 +94,11 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
     let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
     for wait in blocked.waits() {
         let (ownership, key) = (&wait.blocked_on.ownership, &wait.blocked_on.resource.key);
-        if let Ownership::Unnamed(why) = ownership {
-            out.nobody_named(&wait.blocked_on.resource, why.clone());
-        }
-        if matches!(ownership, Ownership::Unknown | Ownership::Unnamed(_) | Ownership::Private(_)) || !seen.insert(key)
-        {
-            continue;
-        }
         match ownership {
-            Ownership::Unknown | Ownership::Unnamed(_) | Ownership::Private(_) => {}
+            // Another wait for the same resource may have an account of its holder.
+            Ownership::Unknown | Ownership::Private(_) => {}
+            Ownership::Unnamed(why) => out.nobody_named(&wait.blocked_on.resource, why.clone()),
+            _ if !seen.insert(key) => {}
             Ownership::Tid(owner) => by_owner_id::resolve(blocked, wait, owner, out),
             Ownership::Thread(position, evidence) => {
                 let process = blocked.process(wait);

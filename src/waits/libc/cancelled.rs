@@ -3,6 +3,8 @@
 //! In: waits inside rings. Out: a wake source for each thread with such a call ahead of where it stands. The graph finds whether that
 //! thread can get there.
 
+use std::collections::HashMap;
+
 use crate::waits::blocked_on::{Guards, LockCalls, ThreadWait};
 use crate::waits::holders::Blocked;
 use crate::waits::holders::by_critical_section;
@@ -48,16 +50,15 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, out: &mut Observations) {
         return;
     }
     let rings = rings(out);
-    let may_cancel: Vec<bool> =
-        blocked.processes().iter().map(|process| !rings.is_empty() && cancels(process)).collect();
+    let mut may_cancel: HashMap<usize, bool> = HashMap::new();
     for wait in blocked.waits().iter().filter(may_end) {
-        if !may_cancel[wait.process] {
-            continue;
-        }
         let process = blocked.process(wait);
         let thread = &process.threads[wait.thread];
         let waiter = Party::Thread(process.context.process, thread.image.tid);
         let Some(descriptor) = thread.pthread.filter(|_| rings.contains(&waiter)) else { continue };
+        if !*may_cancel.entry(wait.process).or_insert_with(|| cancels(process)) {
+            continue;
+        }
         let key = &wait.blocked_on.resource.key;
         for source in by_critical_section::givers(blocked, process, descriptor, key, &CANCEL) {
             out.wake_source_for(&waiter, source.by, &source.what);
