@@ -73,7 +73,7 @@
 //! waits::model         -> image waits::label waits::kinds
 //! waits::proof         -> waits::model
 //! waits::circumstances -> image waits::model
-//! waits::cluster       ->
+//! waits::cluster       -> launcher
 //! waits::collective    ->
 //! waits::accounts      -> image waits::model
 //! waits::observations  -> image waits::accounts waits::kinds waits::model waits::circumstances waits::cluster waits::collective
@@ -94,7 +94,7 @@
 //! waits::mpi           -> limits image code waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::cuda          -> origin arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::references waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> launcher limits image origin python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::accounts waits::circumstances waits::observations waits::thread waits::holders
 //! waits::lock_paths  -> image limits symbols unwind waits::label waits::kinds waits::model waits::observations waits::thread
 //! waits::wakers      -> image limits threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
@@ -153,6 +153,7 @@
 //! run/judge/           when to sample a command, and what its samples prove
 //! snapshot/            captured facts in a file
 //! symbols/             names of addresses
+//! sys/                 system calls, and all `unsafe` code
 //! threads/             stacks with Python's frames merged in
 //! unwind/              native stacks
 //! verdict/             the meaning of the graph: verdict and sentences
@@ -190,7 +191,7 @@
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
 //! * Every loop over foreign memory is bounded by a row of `limits`, every length checked: no input makes lockscope panic, and
 //!   where a bound hides something the report says so.
-//! * `unsafe` stands in one file, `sys.rs`, and in the recorder's library, which is no part of this crate.
+//! * `unsafe` stands in one folder, `sys`, and in the recorder's library, which is no part of this crate.
 //! * What depends on the machine (registers, system calls, code) stands behind `arch::Architecture`, a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
 
