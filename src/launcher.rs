@@ -20,12 +20,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::job::LARGEST_RANK;
 
+/// What started a job's ranks, or the processes of a cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum JobEngine {
+    /// torchrun, or its variables set by hand.
+    Torchrun,
+    /// PyTorch's objects alone say that it is a job.
+    Torch,
+    /// `mpirun` or `mpiexec`.
+    Mpi,
+    /// `srun`.
+    Slurm,
+    /// An indexed job of Kubernetes.
+    Kubernetes,
+    /// A cluster of Dask.
+    Dask,
+    /// A cluster of Ray.
+    Ray,
+    /// One that this version does not know, from a later one's file.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl JobEngine {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            JobEngine::Torchrun => "torchrun",
+            JobEngine::Torch => "torch",
+            JobEngine::Mpi => "mpi",
+            JobEngine::Slurm => "slurm",
+            JobEngine::Kubernetes => "kubernetes",
+            JobEngine::Dask => "dask",
+            JobEngine::Ray => "ray",
+            JobEngine::Other => "other",
+        }
+    }
+}
+
 /// A job, as its engine names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Job {
-    /// `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`; `torch` where PyTorch's objects alone say that it is one.
-    pub engine: String,
+    /// What started its ranks.
+    pub engine: JobEngine,
     /// The engine's name for it; null where the engine sets none.
     pub id: Option<String>,
     /// The step of it, where the engine has steps.
@@ -51,7 +92,7 @@ pub(crate) struct Membership {
 /// The variables of one launcher.
 #[derive(Debug)]
 struct Row {
-    engine: &'static str,
+    engine: JobEngine,
     /// It has started the process if all of these are there.
     marks: &'static [&'static str],
     job: &'static [&'static str],
@@ -66,7 +107,7 @@ struct Row {
 const LAUNCHERS: &[Row] = &[
     // torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers.
     Row {
-        engine: "torchrun",
+        engine: JobEngine::Torchrun,
         marks: &["TORCHELASTIC_RUN_ID"],
         job: &["TORCHELASTIC_RUN_ID"],
         step: "",
@@ -77,7 +118,7 @@ const LAUNCHERS: &[Row] = &[
     },
     // Open MPI 4 (ORTE) and 5 (PRRTE, mca/schizo/ompi).
     Row {
-        engine: "mpi",
+        engine: JobEngine::Mpi,
         marks: &["OMPI_COMM_WORLD_RANK"],
         job: &["PMIX_NAMESPACE"],
         step: "",
@@ -88,7 +129,7 @@ const LAUNCHERS: &[Row] = &[
     },
     // MPICH's Hydra (src/pm/hydra, proxy), Intel MPI.
     Row {
-        engine: "mpi",
+        engine: JobEngine::Mpi,
         marks: &["PMI_RANK", "MPI_LOCALRANKID"],
         job: &["PMI_JOBID"],
         step: "",
@@ -99,7 +140,7 @@ const LAUNCHERS: &[Row] = &[
     },
     // Set by hand, as torch.distributed's env:// method reads them.
     Row {
-        engine: "torchrun",
+        engine: JobEngine::Torchrun,
         marks: &["RANK", "WORLD_SIZE", "MASTER_ADDR"],
         job: &[],
         step: "",
@@ -110,7 +151,7 @@ const LAUNCHERS: &[Row] = &[
     },
     // The batch script's processes have SLURM_PROCID=0 as well, and no numbered step.
     Row {
-        engine: "slurm",
+        engine: JobEngine::Slurm,
         marks: &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"],
         job: &["SLURM_JOB_ID"],
         step: "SLURM_STEP_ID",
@@ -121,7 +162,7 @@ const LAUNCHERS: &[Row] = &[
     },
     // PMIx without a launcher of its own, as under `srun --mpi=pmix`.
     Row {
-        engine: "mpi",
+        engine: JobEngine::Mpi,
         marks: &["PMIX_RANK", "PMIX_NAMESPACE"],
         job: &["PMIX_NAMESPACE"],
         step: "",
@@ -131,7 +172,7 @@ const LAUNCHERS: &[Row] = &[
         local: ("", ""),
     },
     Row {
-        engine: "kubernetes",
+        engine: JobEngine::Kubernetes,
         marks: &["JOB_COMPLETION_INDEX"],
         job: &[],
         step: "",
@@ -165,7 +206,7 @@ pub(crate) fn membership(variables: &[(String, String)]) -> Option<Membership> {
         let size = row.size.iter().find_map(|name| number(name)).filter(|size| rank < *size);
         Some(Membership {
             job: Job {
-                engine: row.engine.to_owned(),
+                engine: row.engine,
                 // torchrun's value if nobody gave the job a name (--rdzv-id).
                 id: row.job.iter().find_map(|name| text(name)).filter(|id| id != "none"),
                 step: text(row.step),
@@ -225,19 +266,19 @@ mod tests {
         membership(&text.split_whitespace().filter_map(pair).collect::<Vec<_>>())
     }
 
-    fn rank(text: &str) -> Option<(String, Option<String>, u32, Option<u32>)> {
+    fn rank(text: &str) -> Option<(JobEngine, Option<String>, u32, Option<u32>)> {
         of(text).map(|found| (found.job.engine, found.job.id, found.rank, found.size))
     }
 
     #[test]
     fn the_inner_launcher_counts() {
         let slurm = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 ";
-        assert_eq!(rank(slurm), Some(("slurm".into(), Some("7".into()), 1, Some(2))));
+        assert_eq!(rank(slurm), Some((JobEngine::Slurm, Some("7".into()), 1, Some(2))));
         let torch = "TORCHELASTIC_RUN_ID=x RANK=5 WORLD_SIZE=8 TORCHELASTIC_RESTART_COUNT=3";
-        assert_eq!(rank(&format!("{slurm}{torch}")), Some(("torchrun".into(), Some("x".into()), 5, Some(8))));
+        assert_eq!(rank(&format!("{slurm}{torch}")), Some((JobEngine::Torchrun, Some("x".into()), 5, Some(8))));
         assert_eq!(of(torch).and_then(|found| found.attempt), Some(3));
         let open_mpi = "PMIX_RANK=2 PMIX_NAMESPACE=n@1 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3";
-        assert_eq!(rank(&format!("{slurm}{open_mpi}")), Some(("mpi".into(), Some("n@1".into()), 2, Some(3))));
+        assert_eq!(rank(&format!("{slurm}{open_mpi}")), Some((JobEngine::Mpi, Some("n@1".into()), 2, Some(3))));
         let mpich = of("PMI_RANK=1 PMI_SIZE=3 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=3").expect("a rank");
         assert_eq!((mpich.job.id, mpich.rank, mpich.local_size), (None, 1, Some(3)));
     }
@@ -257,7 +298,7 @@ mod tests {
             assert_eq!(rank(text), None, "{text}");
         }
         let beyond = rank("OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=3");
-        assert_eq!(beyond, Some(("mpi".into(), None, 5, None)), "a size that the rank contradicts is none");
+        assert_eq!(beyond, Some((JobEngine::Mpi, None, 5, None)), "a size that the rank contradicts is none");
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub use crate::image::{Gap, Host};
 pub use crate::nccl_ras::{Communicator as NcclCommunicator, Rank as NcclRank};
 pub use crate::threads::FrameKind;
 pub use crate::waits::cluster::{
-    ClusterLease, ClusterMember, ClusterRequest, ClusterRole, Granted, RunningTask, WaitingTask,
+    ClusterLease, ClusterMember, ClusterPart, ClusterRequest, ClusterRole, ClusterThing, Granted, RunningTask,
+    WaitingTask,
 };
 pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, HoldSource, Needs, TakenAt};
@@ -31,7 +32,7 @@ pub use crate::waits::proof::Proof;
 pub(crate) use evidence::evidence;
 pub use finding::{Finding, FindingClass, Severity, ThreadReference};
 pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace, NcclRas};
-pub use identity::{Connection, Identity, Job, JobRanks, Namespaces, RankGroup};
+pub use identity::{Connection, Identity, Job, JobEngine, JobRanks, Namespaces, RankGroup};
 pub use participant::{Participant, ParticipantLine, ParticipantPlace};
 pub use process::{
     CallSite, Callback, CudaCall, CudaCallError, CudaError, CudaInfo, Enqueued, Frame, Library, Process, PythonInfo,

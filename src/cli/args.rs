@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use super::values::{ProcessName, duration, period, process, signal, size};
 use super::watch_arguments::{LimitArguments, ReportArguments, WatchArguments};
 use crate::image::live::Stopping;
+use crate::launcher::JobEngine;
 use crate::render::{Detail, Format};
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
@@ -274,16 +275,16 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// As identities name it.
-    pub(super) fn name(self) -> Option<&'static str> {
+    /// What the jobs that are meant were started by; `None`: by anything.
+    pub(super) fn of_jobs(self) -> Option<JobEngine> {
         match self {
             Engine::Auto => None,
-            Engine::Slurm => Some("slurm"),
-            Engine::Torchrun => Some("torchrun"),
-            Engine::Mpi => Some("mpi"),
-            Engine::Kubernetes => Some("kubernetes"),
-            Engine::Dask => Some("dask"),
-            Engine::Ray => Some("ray"),
+            Engine::Slurm => Some(JobEngine::Slurm),
+            Engine::Torchrun => Some(JobEngine::Torchrun),
+            Engine::Mpi => Some(JobEngine::Mpi),
+            Engine::Kubernetes => Some(JobEngine::Kubernetes),
+            Engine::Dask => Some(JobEngine::Dask),
+            Engine::Ray => Some(JobEngine::Ray),
         }
     }
 }

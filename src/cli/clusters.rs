@@ -10,6 +10,7 @@ use super::args::Engine;
 use super::{CliError, JobArguments};
 use crate::image::live;
 use crate::job::{Look, Member};
+use crate::launcher::JobEngine;
 
 /// Whether an engine's processes form a cluster, and have no ranks.
 pub(super) fn is_one(engine: Engine) -> bool {
@@ -22,7 +23,7 @@ pub(super) fn candidates(arguments: &JobArguments) -> Vec<i32> {
         Some(pid) => vec![pid],
         // If there are several clusters on this node, those that the user did not choose are left alone.
         None => {
-            let pids = live::of_clusters(arguments.engine.name());
+            let pids = live::of_clusters(arguments.engine.of_jobs());
             live::together(pids, arguments.pid, arguments.job.as_deref().and_then(address))
         }
     }
@@ -47,15 +48,15 @@ pub(super) fn nobody(engine: Engine) -> CliError {
 
 /// The sample, reduced to the processes of the chosen cluster.
 pub(super) fn only_one(arguments: &JobArguments, mut look: Look) -> Result<Look, CliError> {
-    let engine = arguments.engine.name();
+    let engine = arguments.engine.of_jobs();
     // Its engine, and its scheduler.
     let key = |member: &Member| {
         let cluster = member.cluster.as_ref()?;
         let is_meant = engine.is_none_or(|engine| cluster.engine == engine);
-        is_meant.then(|| (cluster.engine.clone(), cluster.scheduler.clone().unwrap_or_default()))
+        is_meant.then(|| (cluster.engine, cluster.scheduler.clone().unwrap_or_default()))
     };
     look.members.retain(|member| key(member).is_some());
-    let mut clusters: BTreeMap<(String, String), Vec<i32>> = BTreeMap::new();
+    let mut clusters: BTreeMap<(JobEngine, String), Vec<i32>> = BTreeMap::new();
     for member in &look.members {
         clusters.entry(key(member).unwrap_or_default()).or_default().push(member.pid);
     }
@@ -74,7 +75,7 @@ pub(super) fn only_one(arguments: &JobArguments, mut look: Look) -> Result<Look,
         let lines: Vec<String> = clusters
             .iter()
             .map(|((engine, scheduler), pids)| {
-                format!("`lockscope job --engine {engine} --job {scheduler}` for {} processes", pids.len())
+                format!("`lockscope job --engine {} --job {scheduler}` for {} processes", engine.name(), pids.len())
             })
             .collect();
         return Err(

@@ -297,7 +297,7 @@ fn chosen(arguments: &JobArguments) -> Result<Chosen, CliError> {
 /// The ranks of the chosen job.
 fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
     let all: Vec<Ranked> = live::ranks().into_iter().filter(|rank| !rank.inherited).collect();
-    let engine = arguments.engine.name();
+    let engine = arguments.engine.of_jobs();
     // Anybody can start a process with the variables of a rank: it is one of a job of the user's own.
     let mut jobs: BTreeMap<(String, Option<u32>), Vec<Ranked>> = BTreeMap::new();
     for rank in all.into_iter().filter(|rank| engine.is_none_or(|engine| rank.membership.job.engine == engine)) {
@@ -358,7 +358,7 @@ fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
 /// The identity of a job on a node: the engine's name for it, else the process that started its ranks.
 fn key(rank: &Ranked) -> String {
     let job = &rank.membership.job;
-    let mut key = job.engine.clone();
+    let mut key = job.engine.name().to_owned();
     match (&job.id, rank.launcher) {
         (Some(id), _) => key = format!("{key} {id}"),
         (None, Some((pid, _))) => key = format!("{key} of process {pid}"),

@@ -65,7 +65,7 @@ pub(super) fn process<'d>(look: &'d Look, member: &Member) -> Process<'d> {
 /// The job's name for people; `None` for a process outside of any job.
 pub(crate) fn key_of(identity: &Identity) -> Option<String> {
     let job = identity.job.as_ref()?;
-    let mut key = job.engine.clone();
+    let mut key = job.engine.name().to_owned();
     for part in [&job.id, &job.step].into_iter().flatten() {
         key = format!("{key} {part}");
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::digest::{Digest, Look, Member};
 use super::witness::{JobAccount, PlaceAccount, Witness};
+use crate::launcher::JobEngine;
 use crate::limits::job::{LARGEST_JOB, LARGEST_RANK, MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{Gap, Job};
 
@@ -54,7 +55,7 @@ impl Launched {
 
     /// Slurm's jobs, steps and nodes, which may stand in several files.
     fn take_nodes(&mut self, digest: &Digest, job: &Job, hosts: &Hosts) {
-        let of_slurm = |account: &&JobAccount| account.engine == "slurm";
+        let of_slurm = |account: &&JobAccount| account.engine == JobEngine::Slurm;
         let accounts: BTreeMap<(&str, Option<&str>), (&JobAccount, &str)> = digest
             .witnesses()
             .flat_map(|witness| witness.jobs.iter().filter(of_slurm).map(|one| (one, witness.source.as_str())))
@@ -75,7 +76,7 @@ impl Launched {
         let own = |id: &str, step: Option<&str>| {
             job.id.as_deref() == Some(id) && (step.is_none() || step == job.step.as_deref())
         };
-        let is_slurms = job.engine == "slurm";
+        let is_slurms = job.engine == JobEngine::Slurm;
         let have_nodes: BTreeSet<&str> = accounts
             .values()
             .filter(|(one, _)| one.nodes.iter().any(|node| is_seen(node)))
@@ -195,7 +196,7 @@ fn stand_for_ranks(pods: &[&PlaceAccount], all: &[Seen<'_>], job: &Job) -> bool 
             None => {}
         }
     }
-    fitting > 0 || job.engine == "kubernetes"
+    fitting > 0 || job.engine == JobEngine::Kubernetes
 }
 
 /// Names of the hosts of samples.

@@ -7,7 +7,8 @@ use super::digest::{Digest, Look, Member};
 use super::report as told;
 use super::tests::{look, member, operation, twice, waits};
 use super::witness::Witness;
-use crate::report::{Gap, Job, Report, Verdict};
+use crate::launcher::JobEngine;
+use crate::report::{ClusterPart, Gap, Job, Report, Verdict};
 
 /// Ranks that wait in a barrier, each with the node that it is on.
 fn ranks(job: &Job, on: &[(u32, &str)], size: Option<u32>) -> Digest {
@@ -34,8 +35,8 @@ fn with(mut digest: Digest, files: &[(&str, &[u8])]) -> Report {
     told(&digest)
 }
 
-fn job(engine: &str, id: Option<&str>, step: Option<&str>) -> Job {
-    Job { engine: engine.into(), id: id.map(str::to_owned), step: step.map(str::to_owned) }
+fn job(engine: JobEngine, id: Option<&str>, step: Option<&str>) -> Job {
+    Job { engine, id: id.map(str::to_owned), step: step.map(str::to_owned) }
 }
 
 fn gap<'r>(report: &'r Report, what: &str) -> &'r str {
@@ -49,15 +50,20 @@ const SQUEUE: &[u8] = include_bytes!("../../testdata/jobs/slurm/squeue.json");
 
 #[test]
 fn slurm_says_which_node_the_missing_ranks_were_on() {
-    let seen =
-        || ranks(&job("slurm", Some("41"), Some("0")), &[(0, "n1"), (1, "n1.cluster"), (4, "n3"), (5, "n3")], None);
+    let seen = || {
+        ranks(
+            &job(JobEngine::Slurm, Some("41"), Some("0")),
+            &[(0, "n1"), (1, "n1.cluster"), (4, "n3"), (5, "n3")],
+            None,
+        )
+    };
     let report = with(seen(), &[("scontrol.txt", LOST)]);
     assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
     let why = gap(&report, "ranks 2-3 of 6");
     let said = "no look is from node n2, which is DOWN and NOT_RESPONDING (Not responding), by Slurm's account";
     assert!(why.ends_with(said), "{why}");
     // All have come: nothing is amiss.
-    let all = ranks(&job("slurm", Some("41"), Some("0")), &[(0, "n1"), (1, "n2"), (2, "n3")], Some(3));
+    let all = ranks(&job(JobEngine::Slurm, Some("41"), Some("0")), &[(0, "n1"), (1, "n2"), (2, "n3")], Some(3));
     let report = with(all, &[("scontrol.txt", LOST)]);
     assert!(!report.gaps.iter().any(|gap| gap.why.contains("Slurm")), "{:?}", report.gaps);
     // The step alone names the node that the job has lost.
@@ -78,7 +84,7 @@ fn slurm_says_which_node_the_missing_ranks_were_on() {
 
 #[test]
 fn slurms_json_says_the_same_and_one_line_as_well() {
-    let seen = || ranks(&job("slurm", Some("41"), Some("0")), &[(0, "n1"), (1, "n3")], Some(3));
+    let seen = || ranks(&job(JobEngine::Slurm, Some("41"), Some("0")), &[(0, "n1"), (1, "n3")], Some(3));
     let report = with(seen(), &[("squeue.json", SQUEUE), ("sinfo.json", SINFO)]);
     // The job has no more than its living nodes.
     assert!(!gap(&report, "rank 2 of 3").contains("n2"));
@@ -98,12 +104,13 @@ fn slurms_json_says_the_same_and_one_line_as_well() {
 
 #[test]
 fn ranks_of_other_launchers_are_joined_with_slurm_by_their_nodes() {
-    let seen = |nodes: [&str; 2]| ranks(&job("mpi", Some("prte-1"), None), &[(0, nodes[0]), (1, nodes[1])], Some(3));
+    let seen =
+        |nodes: [&str; 2]| ranks(&job(JobEngine::Mpi, Some("prte-1"), None), &[(0, nodes[0]), (1, nodes[1])], Some(3));
     let report = with(seen(["n1", "n3"]), &[("scontrol.txt", LOST)]);
     assert!(gap(&report, "rank 2 of 3").contains("node n2, which is DOWN"), "{:?}", report.gaps);
     let report = with(seen(["elsewhere", "beyond"]), &[("scontrol.txt", LOST)]);
     assert!(gap(&report, "Slurm's account").contains("other jobs"), "{:?}", report.gaps);
-    let other = ranks(&job("slurm", Some("7"), Some("0")), &[(0, "n1")], Some(2));
+    let other = ranks(&job(JobEngine::Slurm, Some("7"), Some("0")), &[(0, "n1")], Some(2));
     assert!(gap(&with(other, &[("scontrol.txt", LOST)]), "Slurm's account").contains("other jobs"));
 }
 
@@ -132,7 +139,7 @@ fn pods(list: &[Value]) -> Vec<u8> {
 fn in_pods(seen: &[u32]) -> Digest {
     let names: Vec<String> = seen.iter().map(|rank| format!("train-{rank}")).collect();
     let on: Vec<(u32, &str)> = seen.iter().copied().zip(names.iter().map(String::as_str)).collect();
-    ranks(&job("kubernetes", None, None), &on, None)
+    ranks(&job(JobEngine::Kubernetes, None, None), &on, None)
 }
 
 #[test]
@@ -205,7 +212,7 @@ fn the_last_pod_of_a_rank_counts_and_one_that_came_again_is_told() {
 fn pods_with_several_ranks_are_places_and_those_of_other_jobs_are_left_alone() {
     // Under torchrun a pod's index is its node's.
     let on = [(0, "train-0"), (1, "train-0"), (2, "train-1"), (3, "train-1")];
-    let seen = || ranks(&job("torchrun", Some("t"), None), &on, Some(6));
+    let seen = || ranks(&job(JobEngine::Torchrun, Some("t"), None), &on, Some(6));
     let failed = json!({"phase": "Failed", "reason": "Evicted"});
     let list = pods(&[pod(0, "a", runs()), pod(1, "b", runs()), pod(2, "c", failed)]);
     let report = with(seen(), &[("pods.json", &list)]);
@@ -215,7 +222,8 @@ fn pods_with_several_ranks_are_places_and_those_of_other_jobs_are_left_alone() {
         "{why}"
     );
     assert_eq!(report.verdict, Verdict::Blocked);
-    let report = with(ranks(&job("torchrun", Some("t"), None), &[(0, "elsewhere")], Some(2)), &[("pods.json", &list)]);
+    let report =
+        with(ranks(&job(JobEngine::Torchrun, Some("t"), None), &[(0, "elsewhere")], Some(2)), &[("pods.json", &list)]);
     assert!(gap(&report, "Kubernetes' list of pods").contains("names of the hosts"), "{:?}", report.gaps);
     // Kubeflow writes ranks into manifests, as a launcher does.
     let variable = |name: &str, value: &str| json!({"name": name, "value": value});
@@ -226,8 +234,10 @@ fn pods_with_several_ranks_are_places_and_those_of_other_jobs_are_left_alone() {
     let mut first = own.clone();
     first["spec"]["hostname"] = json!("train-master");
     first["spec"]["containers"][0]["env"][0] = variable("RANK", "0");
-    let report =
-        with(ranks(&job("torchrun", None, None), &[(0, "train-master")], None), &[("pods.json", &pods(&[own, first]))]);
+    let report = with(
+        ranks(&job(JobEngine::Torchrun, None, None), &[(0, "train-master")], None),
+        &[("pods.json", &pods(&[own, first]))],
+    );
     assert!(gap(&report, "rank 1 of 2").contains("pod train-7-x is out of reach"), "{:?}", report.gaps);
 }
 
@@ -264,11 +274,11 @@ fn accounts_that_make_no_sense_are_no_witnesses_or_say_nothing() {
 }
 
 /// Two workers of Dask in pods, each seen once.
-fn workers(engine: &str) -> Digest {
+fn workers(engine: JobEngine) -> Digest {
     let mut digest = Digest::default();
     for number in 1..3 {
-        let mut member = super::cluster::tests::member(number, "worker");
-        super::cluster::tests::cluster(&mut member).engine = engine.to_owned();
+        let mut member = super::cluster::tests::member(number, ClusterPart::Worker);
+        super::cluster::tests::cluster(&mut member).engine = engine;
         digest.add(look(2, &format!("dask-worker-{number}"), &[], vec![member]));
     }
     digest
@@ -286,7 +296,7 @@ fn pods_say_why_a_worker_of_a_cluster_has_no_look() {
         "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]});
     let again = json!({"phase": "Running", "containerStatuses": [{"name": "worker", "restartCount": 1,
         "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]});
-    for (engine, label) in [("dask", "dask.org/cluster-name"), ("ray", "ray.io/cluster")] {
+    for (engine, label) in [(JobEngine::Dask, "dask.org/cluster-name"), (JobEngine::Ray, "ray.io/cluster")] {
         let list = |third: &Value, second: &Value| {
             pods(&[
                 pod_of_cluster(label, "dask-worker-1", runs()),
@@ -297,10 +307,10 @@ fn pods_say_why_a_worker_of_a_cluster_has_no_look() {
         let report = with(workers(engine), &[("pods.json", &list(&killed, &runs()))]);
         let why = gap(&report, "further processes of the cluster");
         let said = "pod dask-worker-3, which has failed, container `worker` has ended: OOMKilled, status 137, by Kubernetes' list of pods";
-        assert!(why.contains(said), "{engine}: {why}");
+        assert!(why.contains(said), "{engine:?}: {why}");
         let report = with(workers(engine), &[("pods.json", &list(&killed, &again))]);
         let why = gap(&report, "pod dask-worker-2");
-        assert!(why.contains("was started again once") && why.contains("OOMKilled"), "{engine}: {why}");
+        assert!(why.contains("was started again once") && why.contains("OOMKilled"), "{engine:?}: {why}");
         // All are there and well.
         let whole =
             pods(&[pod_of_cluster(label, "dask-worker-1", runs()), pod_of_cluster(label, "dask-worker-2", runs())]);
@@ -310,11 +320,11 @@ fn pods_say_why_a_worker_of_a_cluster_has_no_look() {
     // Slurm does not name a cluster's processes either: its job is the one that has their nodes.
     let scontrol = "JobId=41 JobName=etl\n   JobState=RUNNING Reason=None NodeList=dask-worker-[1-3] NumNodes=3\n\n\
                     NodeName=dask-worker-3 NodeHostName=dask-worker-3 State=DOWN Reason=Not responding [root@2026-01-01T00:00:00]\n";
-    let report = with(workers("dask"), &[("scontrol.txt", scontrol.as_bytes())]);
+    let report = with(workers(JobEngine::Dask), &[("scontrol.txt", scontrol.as_bytes())]);
     let why = gap(&report, "further processes of the cluster");
     assert!(why.contains("node dask-worker-3, which is DOWN"), "{why}");
     // Files about ranks have no facts about a cluster, and a gap says so.
     let trace = include_bytes!("../../testdata/jobs/skipped/nccl_trace_rank_0");
-    let report = with(workers("dask"), &[("nccl_trace_rank_0", trace)]);
+    let report = with(workers(JobEngine::Dask), &[("nccl_trace_rank_0", trace)]);
     assert!(gap(&report, "PyTorch's Flight Recorder").contains("the looks are at a cluster"), "{:?}", report.gaps);
 }

@@ -499,7 +499,7 @@ impl Teller<'_> {
         let first = self.job.ranks.first();
         JobRanks {
             job: first.and_then(|rank| key_of(&rank.now.identity)),
-            engine: self.job.job.engine.clone(),
+            engine: self.job.job.engine,
             member: None,
             size: self.job.size,
             reported: ranges(self.job.ranks.iter().map(|rank| rank.number)),

@@ -12,6 +12,7 @@ use super::gather::key_of;
 use super::links::called;
 use super::ranks::named;
 use super::witness::{Account, Witness};
+use crate::launcher::JobEngine;
 use crate::report::{Certainty, Gap, Identity, Job, ThreadState, Verdict};
 use crate::waits::collective::Collective;
 
@@ -235,7 +236,7 @@ fn without_a_look(
     gaps.push(Gap::new(format!("looks at {}", named(&unseen.iter().map(|(rank, _)| *rank).collect::<Vec<_>>())), why));
     let member = |(rank, list): &(u32, &Vec<Said>)| {
         let pid = list.iter().find_map(|one| one.account.pid).unwrap_or(0);
-        let job = job.clone().unwrap_or_else(|| Job { engine: "torch".into(), id: None, step: None });
+        let job = job.clone().unwrap_or(Job { engine: JobEngine::Torch, id: None, step: None });
         let mut member = Member {
             pid,
             program: "process".to_owned(),

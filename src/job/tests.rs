@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::digest::{Digest, DigestError, Doing, HeldBy, Look, Member, RankWait, Seen, Told};
 use super::report as told;
+use crate::launcher::JobEngine;
 use crate::report::{Certainty, Gap, Host, Identity, Job, Report, ThreadState, Verdict};
 use crate::waits::collective::Collective;
 
@@ -12,7 +13,7 @@ pub(super) fn member(rank: u32, size: u32) -> Member {
     let identity = Identity {
         ns_pid: 100 + rank as i32,
         start_ticks: Some(7),
-        job: Some(Job { engine: "mpi".into(), id: Some("j".into()), step: None }),
+        job: Some(Job { engine: JobEngine::Mpi, id: Some("j".into()), step: None }),
         rank: Some(rank),
         size: Some(size),
         ..Identity::default()
@@ -610,7 +611,7 @@ fn bad_files_are_told_apart() {
 #[test]
 fn jobs_and_attempts_are_not_mixed() {
     let mut other = waits(member(0, 3), operation("recv", &[1]));
-    other.identity.job = Some(Job { engine: "mpi".into(), id: Some("another".into()), step: None });
+    other.identity.job = Some(Job { engine: JobEngine::Mpi, id: Some("another".into()), step: None });
     let mut digest = twice(crossed(), crossed());
     digest.add(look(1, "elsewhere", &[], vec![other]));
     let report = told(&digest);

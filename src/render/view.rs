@@ -131,7 +131,7 @@ impl<'a> View<'a> {
             Some(Process { identity: Some(identity), cluster, pid, .. }) if self.report.job.is_some() => {
                 let role = |cluster: &crate::report::ClusterMember| {
                     let role = cluster.roles.first()?;
-                    Some(format!("{} {}", role.role, role.name.clone().unwrap_or_else(|| pid.to_string())))
+                    Some(format!("{} {}", role.role.name(), role.name.clone().unwrap_or_else(|| pid.to_string())))
                 };
                 let role = || cluster.as_ref().and_then(role).unwrap_or_else(|| id.to_owned());
                 let rank = identity.rank.filter(|_| cluster.is_none()).map_or_else(role, |rank| format!("rank {rank}"));

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Host, Verdict};
+
 pub use crate::image::launch::Namespaces;
-pub use crate::launcher::Job;
+pub use crate::launcher::{Job, JobEngine};
 
 /// The identity of a process: its host, and its place in a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -83,8 +84,8 @@ pub struct JobRanks {
     /// Its name: engine, id and step.
     #[serde(default)]
     pub job: Option<String>,
-    /// `torchrun`, `mpi`, `slurm`, `kubernetes`.
-    pub engine: String,
+    /// What started its ranks.
+    pub engine: JobEngine,
     /// The noun for a member that has no rank: `process`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,

@@ -11,7 +11,7 @@ use crate::gpu::{GpuCore, Kernel, SourceLine};
 use crate::image::gpu::Heard;
 use crate::image::launch::Connection;
 use crate::image::{Addr, ProcessImage, TaskState, ThreadImage};
-use crate::launcher;
+use crate::launcher::{self, JobEngine};
 use crate::limits::live::MOST_ANCESTORS;
 use crate::report::{self, Report};
 use crate::threads::{FrameKind, Role};
@@ -337,7 +337,7 @@ fn cuda_call(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<report
 /// A process of a cluster that runs several jobs knows its own job, and no launcher names it.
 fn of_job(mut identity: report::Identity, cluster: Option<&report::ClusterMember>) -> report::Identity {
     if let Some(cluster) = cluster.filter(|cluster| cluster.job.is_some() && identity.job.is_none()) {
-        identity.job = Some(report::Job { engine: cluster.engine.clone(), id: cluster.job.clone(), step: None });
+        identity.job = Some(report::Job { engine: cluster.engine, id: cluster.job.clone(), step: None });
     }
     identity
 }
@@ -348,7 +348,7 @@ fn of_group(input: &JudgeInput<'_>, position: usize, mut identity: report::Ident
     let by_objects =
         |position: usize| input.observations.ranks.iter().find(|(of, _)| *of == position).map(|(_, rank)| *rank);
     let Some(own) = by_objects(position).filter(|_| identity.rank.is_none()) else { return identity };
-    identity.job = Some(report::Job { engine: "torch".to_owned(), id: None, step: None });
+    identity.job = Some(report::Job { engine: JobEngine::Torch, id: None, step: None });
     (identity.rank, identity.size) = (Some(own.rank), Some(own.size));
     let mut at = position;
     for _ in 0..MOST_ANCESTORS {

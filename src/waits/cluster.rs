@@ -6,12 +6,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::launcher::JobEngine;
+
 /// A process of a cluster, by its own memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterMember {
-    /// `dask`, `ray`.
-    pub engine: String,
+    /// Dask or Ray.
+    pub engine: JobEngine,
     /// The address of the scheduler, or of Ray's control service, which all processes of a cluster share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
@@ -43,12 +45,69 @@ pub struct ClusterMember {
     pub granted: Vec<Granted>,
 }
 
+/// What a process does in a cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ClusterPart {
+    /// It runs tasks.
+    Worker,
+    /// It gives them to workers.
+    Scheduler,
+    /// It asks for them.
+    Client,
+    /// It starts a worker and looks after it.
+    Nanny,
+    /// Something that this version does not know, from a later one's file.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl ClusterPart {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ClusterPart::Worker => "worker",
+            ClusterPart::Scheduler => "scheduler",
+            ClusterPart::Client => "client",
+            ClusterPart::Nanny => "nanny",
+            ClusterPart::Other => "process",
+        }
+    }
+}
+
+/// The kind of thing that a thread asks a cluster for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ClusterThing {
+    /// A lock of the cluster.
+    Lock,
+    /// A unit of a semaphore of the cluster.
+    Semaphore,
+    /// An event of the cluster.
+    Event,
+    /// A queue of the cluster.
+    Queue,
+    /// A variable of the cluster.
+    Variable,
+    /// Results of tasks, all of them.
+    Result,
+    /// One of several results.
+    Wait,
+    /// An answer to any other call.
+    #[default]
+    #[serde(other)]
+    Answer,
+}
+
 /// A process's role in a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterRole {
-    /// `worker`, `scheduler`, `client` or `nanny`, which starts a worker and looks after it.
-    pub role: String,
+    /// What it does there.
+    pub role: ClusterPart,
     /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -100,8 +159,8 @@ pub struct ClusterRequest {
     /// The task that it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`; `wait` where one of the results is enough.
-    pub what: String,
+    /// What it asks for.
+    pub what: ClusterThing,
     /// The name of it, or the keys of the tasks whose results are wanted.
     pub names: Vec<String>,
     /// A text that no other request has. Each part stays the same for as long as this request lasts.
@@ -121,8 +180,8 @@ pub struct ClusterRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterLease {
-    /// `lock` or `semaphore`.
-    pub what: String,
+    /// A lock or a semaphore.
+    pub what: ClusterThing,
     /// Its name.
     pub name: String,
     /// How many may have one at a time.

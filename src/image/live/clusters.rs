@@ -23,7 +23,7 @@ use std::path::Path;
 use super::launch;
 use super::proc_fs::{self, ProcFs, descriptors};
 use crate::image::descriptors::socket_inode;
-use crate::launcher;
+use crate::launcher::{self, JobEngine};
 
 /// The TCP sockets of one process.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ fn anywhere(end: SocketAddr) -> SocketAddr {
 
 /// The libraries that an engine's cluster processes map for their communication: msgpack's module of C, which
 /// distributed needs, and Ray's core.
-const MARKS: [(&str, &str); 2] = [("dask", "/_cmsgpack."), ("ray", "/_raylet.so")];
+const MARKS: [(JobEngine, &str); 2] = [(JobEngine::Dask, "/_cmsgpack."), (JobEngine::Ray, "/_raylet.so")];
 /// A library that processes with PyTorch map: its module of Python.
 const PYTORCH: &str = "/libtorch_python.so";
 /// Where programs of Ray's lie that look after a cluster and take no part in jobs (2.60, ray/_private/services.py), and how such of its
@@ -78,9 +78,10 @@ const IDLE: &str = "ray::IDLE";
 
 /// Processes that may belong to a cluster of this engine, or of any. A process's maps are readable only where lockscope
 /// may read its memory.
-pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
+pub(crate) fn of_clusters(engine: Option<JobEngine>) -> Vec<i32> {
     let proc_fs = ProcFs::new("/proc");
-    let is_meant = |(name, mark): &(&str, &'static str)| engine.is_none_or(|engine| engine == *name).then_some(*mark);
+    let is_meant =
+        |(own, mark): &(JobEngine, &'static str)| engine.is_none_or(|engine| engine == *own).then_some(*mark);
     let marks: Vec<&str> = MARKS.iter().filter_map(is_meant).collect();
     let talks = |pid: &i32| {
         let directory = proc_fs.process(*pid);

@@ -9,6 +9,7 @@ use super::link::{By, Link, Thread};
 use super::members::{Lasted, Members};
 use super::ray;
 use super::stuck::{Cluster, Stuck};
+use crate::launcher::JobEngine;
 use crate::report::Verdict;
 
 /// The judgement on a cluster.
@@ -77,8 +78,8 @@ pub(super) fn judge<'d>(members: &'d Members<'d>) -> Judgement<'d> {
             .all(|((place, _), link)| *place == link.to.0)
             .then(|| ring.first().map(|((place, _), _)| *place));
         let cause = match (members.engine(), is_full, alone.flatten()) {
-            ("ray", _, Some(place)) => Cause::Full(vec![place]),
-            ("ray", ..) | (_, false, _) => Cause::Ring(ring),
+            (JobEngine::Ray, _, Some(place)) => Cause::Full(vec![place]),
+            (JobEngine::Ray, ..) | (_, false, _) => Cause::Ring(ring),
             _ => Cause::Full(cluster.full()),
         };
         (verdict, cause)
@@ -142,7 +143,7 @@ fn doubts_of(members: &Members<'_>, stuck: &Stuck<'_>, ring: &[(Thread, Link)]) 
             doubts.insert(Doubt::OneRound);
         }
         match link.by {
-            By::Occupies(ref task) | By::Runs(ref task) if members.engine() == "ray" => {
+            By::Occupies(ref task) | By::Runs(ref task) if members.engine() == JobEngine::Ray => {
                 let request = stuck.waits.get(thread).map(|waits| waits.request);
                 if !request.is_some_and(|request| ray::is_undone(members, request, task)) {
                     doubts.insert(Doubt::MayBeDone);

@@ -10,8 +10,9 @@ use super::super::gather::{has_seen, have_seen, process};
 use super::super::launched::Launched;
 use super::super::witness::TaskAccount;
 use super::ray_tasks;
+use crate::launcher::JobEngine;
 use crate::limits::job::MOST_RANKS_TOLD;
-use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, Job, RunningTask};
+use crate::report::{ClusterLease, ClusterMember, ClusterPart, ClusterRequest, Gap, Job, RunningTask};
 
 /// The processes of a cluster.
 #[derive(Debug, Default)]
@@ -123,7 +124,7 @@ impl<'d> Members<'d> {
     /// Accounts of nodes and pods without a sample, from the systems that started the cluster. A worker there may be
     /// the one that others wait for.
     fn ask_who_started_it(&mut self, digest: &Digest, all: Vec<(&'d Look, &'d Member)>) {
-        let engine = all.first().and_then(|(_, member)| member.cluster.as_ref()).map(|cluster| cluster.engine.clone());
+        let engine = all.first().and_then(|(_, member)| member.cluster.as_ref()).map(|cluster| cluster.engine);
         let cluster = Job { engine: engine.unwrap_or_default(), id: None, step: None };
         let launched = Launched::of(digest, &all, &cluster);
         let unseen = launched.unseen.into_iter().take(MOST_RANKS_TOLD);
@@ -147,9 +148,9 @@ impl<'d> Members<'d> {
         self.digest.is_some_and(|digest| have_seen(digest, members().map(|one| one.look), before))
     }
 
-    /// `dask`, `ray`.
-    pub(super) fn engine(&self) -> &str {
-        self.list.first().map_or("dask", |one| one.cluster.engine.as_str())
+    /// Dask or Ray.
+    pub(super) fn engine(&self) -> JobEngine {
+        self.list.first().map_or(JobEngine::Dask, |one| one.cluster.engine)
     }
 
     /// Whether each process was seen in two rounds.
@@ -206,20 +207,20 @@ impl OfCluster<'_> {
 
     /// Whether it runs tasks.
     pub(super) fn is_worker(&self) -> bool {
-        self.cluster.roles.iter().any(|role| role.role == "worker")
+        self.cluster.roles.iter().any(|role| role.role == ClusterPart::Worker)
     }
 }
 
 /// Workers come first.
 fn order(cluster: &ClusterMember) -> usize {
-    const ORDER: [&str; 3] = ["worker", "client", "scheduler"];
-    let has = |role: &&str| cluster.roles.iter().any(|one| one.role == *role);
+    const ORDER: [ClusterPart; 3] = [ClusterPart::Worker, ClusterPart::Client, ClusterPart::Scheduler];
+    let has = |role: &ClusterPart| cluster.roles.iter().any(|one| one.role == *role);
     ORDER.iter().position(has).unwrap_or(ORDER.len())
 }
 
 /// The full and the short name of a process.
 fn names(cluster: &ClusterMember) -> (String, String) {
-    let workers: Vec<_> = cluster.roles.iter().filter(|role| role.role == "worker").collect();
+    let workers: Vec<_> = cluster.roles.iter().filter(|role| role.role == ClusterPart::Worker).collect();
     if let [worker, ..] = workers.as_slice() {
         let address = worker.address.clone().unwrap_or_default();
         let own = worker.name.clone().filter(|name| *name != address);
@@ -231,8 +232,9 @@ fn names(cluster: &ClusterMember) -> (String, String) {
         };
         return (called, own.unwrap_or(address));
     }
-    let one =
-        ["client", "scheduler", "nanny"].into_iter().find(|role| cluster.roles.iter().any(|one| one.role == *role));
-    let role = one.unwrap_or("process");
-    (if role == "nanny" { "a nanny".to_owned() } else { format!("the {role}") }, role.to_owned())
+    let is_there = |part: &ClusterPart| cluster.roles.iter().any(|one| one.role == *part);
+    let part = [ClusterPart::Client, ClusterPart::Scheduler, ClusterPart::Nanny].into_iter().find(is_there);
+    let part = part.unwrap_or_default();
+    let called = if part == ClusterPart::Nanny { "a nanny".to_owned() } else { format!("the {}", part.name()) };
+    (called, part.name().to_owned())
 }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::super::digest::Digest;
 use super::super::witness::TaskAccount;
-use crate::report::ClusterMember;
+use crate::launcher::JobEngine;
+use crate::report::{ClusterMember, ClusterPart};
 
 /// The number of letters of a task's id that are its actor's (src/ray/common/id.h).
 const ACTOR_PART: usize = 16;
@@ -23,7 +24,7 @@ pub(super) const SHORT: usize = 8;
 
 /// Whether a process is one of Ray's.
 pub(super) fn is_of_it(cluster: &ClusterMember) -> bool {
-    cluster.engine == "ray"
+    cluster.engine == JobEngine::Ray
 }
 
 /// The witnesses' accounts of tasks in a digest. If two accounts are about the same task, the one that has seen more of
@@ -49,7 +50,7 @@ pub(super) fn names(cluster: &ClusterMember) -> (String, String) {
         (Some(actor), Some(class), _) => format!("actor {class} {}", short(actor)),
         (Some(actor), None, _) => format!("actor {}", short(actor)),
         (None, _, Some(worker)) => format!("worker {}", short(worker)),
-        (None, ..) if role.role == "client" => return ("the driver".to_owned(), "driver".to_owned()),
+        (None, ..) if role.role == ClusterPart::Client => return ("the driver".to_owned(), "driver".to_owned()),
         (None, ..) => "a worker".to_owned(),
     };
     let brief = called.strip_prefix("actor ").unwrap_or(&called).to_owned();

@@ -6,7 +6,8 @@ use super::super::digest::{Digest, Look, Member};
 use super::super::report as told;
 use super::super::witness::Witness;
 use super::tests::{cluster, member};
-use crate::report::{ClusterRequest, Host, Report, RunningTask, Verdict};
+use crate::launcher::JobEngine;
+use crate::report::{ClusterPart, ClusterRequest, ClusterThing, Host, Report, RunningTask, Verdict};
 
 /// The id of the task `own` of actor `actor`; of no actor where that is none.
 fn task(own: u8, actor: Option<u8>) -> String {
@@ -16,9 +17,9 @@ fn task(own: u8, actor: Option<u8>) -> String {
 
 /// An actor with one thread.
 fn actor(number: u8) -> Member {
-    let mut member = member(i32::from(number), "worker");
+    let mut member = member(i32::from(number), ClusterPart::Worker);
     let of = cluster(&mut member);
-    of.engine = "ray".into();
+    of.engine = JobEngine::Ray;
     of.roles[0].actor = Some(task(0, Some(number))[16..].to_owned());
     of.roles[0].name = Some("Partner".into());
     of.roles[0].id = Some(format!("worker-{number}"));
@@ -32,7 +33,7 @@ fn waits(mut member: Member, tid: i32, wanted: &str) -> Member {
     of.running.push(RunningTask { tid, task: "Partner.ask".into(), ..RunningTask::default() });
     of.requests.push(ClusterRequest {
         tid,
-        what: "result".into(),
+        what: ClusterThing::Result,
         names: vec![wanted.to_owned()],
         request: wanted.to_owned(),
         place: "x.py:9 ask".into(),
@@ -83,7 +84,7 @@ fn actors_that_wait_for_each_other_are_in_a_deadlock() {
                     actor Partner 02020202 (node, python3 102) runs `Partner.ask`, which waits at x.py:9 ask for a task of actor Partner 01010101.";
     assert_eq!(report.summary, expected);
     assert_eq!(report.cycles[0].edges.len(), 2);
-    assert_eq!(report.job.as_ref().map(|job| job.engine.as_str()), Some("ray"));
+    assert_eq!(report.job.as_ref().map(|job| job.engine), Some(JobEngine::Ray));
     let list = json!([said(&task(9, Some(2)), "Partner.answer", "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY", None)]);
     let report = both(&mutual(), Some(&list));
     assert_eq!(report.verdict, Verdict::Deadlock);
@@ -126,7 +127,7 @@ fn one_round_or_a_result_that_may_be_there_is_no_proof() {
     assert_eq!(both(&more, None).verdict, Verdict::Blocked);
     // One of several results is enough.
     let mut any = mutual();
-    cluster(&mut any[0]).requests[0].what = "wait".into();
+    cluster(&mut any[0]).requests[0].what = ClusterThing::Wait;
     assert_eq!(both(&any, None).verdict, Verdict::Blocked);
 }
 
@@ -135,8 +136,8 @@ fn an_actor_without_a_thread_for_its_own_tasks_is_told() {
     let mut pool = waits(waits(actor(3), 101, &task(1, Some(3))), 102, &task(2, Some(3)));
     cluster(&mut pool).roles[0].threads = Some(2);
     let driver = {
-        let mut driver = waits(member(4, "client"), 104, &task(5, Some(3)));
-        cluster(&mut driver).engine = "ray".into();
+        let mut driver = waits(member(4, ClusterPart::Client), 104, &task(5, Some(3)));
+        cluster(&mut driver).engine = JobEngine::Ray;
         cluster(&mut driver).running.clear();
         driver
     };

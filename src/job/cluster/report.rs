@@ -11,10 +11,11 @@ use super::judge::{Cause, Doubt, Judgement};
 use super::link::{By, Link, Thread};
 use super::members::{Members, OfCluster};
 use super::sentences::{Sentences, are_there, at_place, called, listed};
+use crate::launcher::JobEngine;
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{
-    self, CallSite, Capture, Certainty, ClusterRequest, Edge, Finding, Gap, Hold, JobRanks, Needs, Process, Proof,
-    RankGroup, Report, Resource, Severity, SourceKind, ThreadReference, ThreadState, Wait,
+    self, CallSite, Capture, Certainty, ClusterPart, ClusterRequest, ClusterThing, Edge, Finding, Gap, Hold, JobRanks,
+    Needs, Process, Proof, RankGroup, Report, Resource, Severity, SourceKind, ThreadReference, ThreadState, Wait,
 };
 use crate::waits::kinds::{self, Kind};
 
@@ -68,7 +69,7 @@ fn reference(thread: Thread) -> ThreadReference {
 
 impl Teller<'_> {
     fn is_of_ray(&self) -> bool {
-        self.members.engine() == "ray"
+        self.members.engine() == JobEngine::Ray
     }
 
     fn one(&self, place: usize) -> &OfCluster<'_> {
@@ -261,8 +262,10 @@ impl Teller<'_> {
             };
             gaps.push(Gap::new("a proof that these tasks wait for ever", why));
         }
-        let has = |role: &str| self.members.list.iter().any(|one| one.cluster.roles.iter().any(|own| own.role == role));
-        if !self.is_of_ray() && !has("scheduler") {
+        let has = |role: ClusterPart| {
+            self.members.list.iter().any(|one| one.cluster.roles.iter().any(|own| own.role == role))
+        };
+        if !self.is_of_ray() && !has(ClusterPart::Scheduler) {
             let why = "there is no look at it: what tasks wait for whose results are not there yet is not known";
             gaps.push(Gap::new(format!("the scheduler {}", self.members.scheduler), why));
         }
@@ -288,8 +291,8 @@ impl Teller<'_> {
         groups.sort_by_key(|group| (std::cmp::Reverse(group.verdict.exit_code()), group.count, group.doing.clone()));
         let names: Vec<String> = self.members.list.iter().map(|one| one.short.clone()).collect();
         JobRanks {
-            job: Some(format!("{} {}", self.members.engine(), self.members.scheduler).trim_end().to_owned()),
-            engine: self.members.engine().to_owned(),
+            job: Some(format!("{} {}", self.members.engine().name(), self.members.scheduler).trim_end().to_owned()),
+            engine: self.members.engine(),
             member: Some("process".to_owned()),
             size: None,
             reported: listed(&names),
@@ -332,17 +335,17 @@ impl Teller<'_> {
     }
 }
 
-fn kind(engine: &str, request: &ClusterRequest) -> &'static Kind {
-    if engine == "ray" {
+fn kind(engine: JobEngine, request: &ClusterRequest) -> &'static Kind {
+    if engine == JobEngine::Ray {
         return kinds::RAY_TASK;
     }
-    match request.what.as_str() {
-        "lock" => kinds::DASK_LOCK,
-        "semaphore" => kinds::DASK_SEMAPHORE,
-        "event" => kinds::DASK_EVENT,
-        "queue" => kinds::DASK_QUEUE,
-        "variable" => kinds::DASK_VARIABLE,
-        "result" => kinds::DASK_RESULT,
+    match request.what {
+        ClusterThing::Lock => kinds::DASK_LOCK,
+        ClusterThing::Semaphore => kinds::DASK_SEMAPHORE,
+        ClusterThing::Event => kinds::DASK_EVENT,
+        ClusterThing::Queue => kinds::DASK_QUEUE,
+        ClusterThing::Variable => kinds::DASK_VARIABLE,
+        ClusterThing::Result => kinds::DASK_RESULT,
         _ => kinds::DASK_ANSWER,
     }
 }

@@ -9,8 +9,9 @@ use super::link::{By, Link, Thread};
 use super::members::{Members, OfCluster};
 use super::ray;
 use super::ray_tasks;
+use crate::launcher::JobEngine;
 use crate::limits::job::MOST_SAID;
-use crate::report::ClusterRequest;
+use crate::report::{ClusterRequest, ClusterThing};
 
 /// The data of the sentences.
 pub(super) struct Sentences<'j> {
@@ -42,7 +43,7 @@ impl Sentences<'_> {
                 let tasks = if tasks.is_empty() { String::new() } else { format!(" There {}.", tasks.join(", ")) };
                 format!("{}: {message}{tasks}{more}", capital(&in_full(one)))
             }
-            Cause::Ring(ring) if self.members.engine() == "ray" => self.ring_of_actors(ring),
+            Cause::Ring(ring) if self.members.engine() == JobEngine::Ray => self.ring_of_actors(ring),
             Cause::Ring(ring) => self.ring(ring),
             Cause::Full(places) => self.full(places),
             Cause::Last(chain) => self.last(chain),
@@ -105,8 +106,10 @@ impl Sentences<'_> {
 
     fn by(&self, to: Thread, by: &By) -> String {
         match by {
-            By::Occupies(_) if self.members.engine() == "ray" => format!("while {} runs there", self.who(to)),
-            By::Runs(_) if self.members.engine() == "ray" => format!("which runs in {}", in_full(self.one(to.0))),
+            By::Occupies(_) if self.members.engine() == JobEngine::Ray => format!("while {} runs there", self.who(to)),
+            By::Runs(_) if self.members.engine() == JobEngine::Ray => {
+                format!("which runs in {}", in_full(self.one(to.0)))
+            }
             By::Holds { .. } => format!("which is held by {}", self.who(to)),
             By::Runs(key) => match self.members.task_of(to.0, to.1) {
                 Some(task) if task.task == *key => format!("which thread {} of {} runs", to.1, in_full(self.one(to.0))),
@@ -269,23 +272,23 @@ pub(super) fn in_full(one: &OfCluster<'_>) -> String {
 
 /// "lock `table_b`", "the result of task `sum` and 3 more".
 pub(super) fn called(members: &Members<'_>, request: &ClusterRequest) -> String {
-    if members.engine() == "ray" {
+    if members.engine() == JobEngine::Ray {
         let more = request.names.len().saturating_sub(1);
         let first = request.names.first().map(|task| ray::called(members, task));
-        return match (request.what.as_str(), first, more) {
+        return match (request.what, first, more) {
             (_, None, _) => "results of tasks".to_owned(),
-            ("wait", Some(first), 1..) => format!("any result of {first} and {more} more"),
+            (ClusterThing::Wait, Some(first), 1..) => format!("any result of {first} and {more} more"),
             (_, Some(first), 0) => format!("the result of {first}"),
             (_, Some(first), more) => format!("the results of {first} and {more} more"),
         };
     }
-    let noun = match request.what.as_str() {
-        "lock" => "distributed.Lock",
-        "semaphore" => "distributed.Semaphore",
-        "event" => "distributed.Event",
-        "queue" => "distributed.Queue",
-        "variable" => "distributed.Variable",
-        "result" => "the result of task",
+    let noun = match request.what {
+        ClusterThing::Lock => "distributed.Lock",
+        ClusterThing::Semaphore => "distributed.Semaphore",
+        ClusterThing::Event => "distributed.Event",
+        ClusterThing::Queue => "distributed.Queue",
+        ClusterThing::Variable => "distributed.Variable",
+        ClusterThing::Result => "the result of task",
         _ => "an answer of Dask to",
     };
     let more = match request.names.len() {
@@ -294,8 +297,8 @@ pub(super) fn called(members: &Members<'_>, request: &ClusterRequest) -> String 
     };
     match request.names.first() {
         Some(name) => format!("{noun} `{name}`{more}"),
-        None => match request.what.as_str() {
-            "result" => "results of tasks".to_owned(),
+        None => match request.what {
+            ClusterThing::Result => "results of tasks".to_owned(),
             _ => format!("a {noun}").replace("a an ", "an "),
         },
     }

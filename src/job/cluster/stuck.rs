@@ -11,13 +11,14 @@ use super::link::{By, Link, Thread};
 use super::members::{Lasted, Members};
 use super::ray;
 use super::ray_tasks;
+use crate::launcher::JobEngine;
 use crate::limits::job::{MOST_STEPS, MOST_WAITING};
 use crate::reduction::{Id, Reduction, Rule};
-use crate::report::{ClusterLease, ClusterRequest};
+use crate::report::{ClusterLease, ClusterPart, ClusterRequest, ClusterThing};
 
 /// Whether any process may answer this kind of request, so that it has no holder.
 fn is_for_anybody(request: &ClusterRequest) -> bool {
-    ["event", "queue", "variable"].contains(&request.what.as_str())
+    matches!(request.what, ClusterThing::Event | ClusterThing::Queue | ClusterThing::Variable)
 }
 
 /// The threads that cannot go on.
@@ -70,7 +71,7 @@ pub(super) struct Cluster<'d> {
     ready: BTreeMap<&'d str, usize>,
     waiting: BTreeMap<&'d str, &'d [String]>,
     /// Leases by what they are of and its name, each with the place of the process that has it.
-    leases: BTreeMap<(&'d str, &'d str), Vec<(usize, &'d ClusterLease)>>,
+    leases: BTreeMap<(ClusterThing, &'d str), Vec<(usize, &'d ClusterLease)>>,
 }
 
 /// The nodes that may be blocked.
@@ -104,7 +105,7 @@ impl<'d> Cluster<'d> {
         };
         for (place, one) in members.list.iter().enumerate() {
             for lease in &one.cluster.leases {
-                cluster.leases.entry((&lease.what, &lease.name)).or_default().push((place, lease));
+                cluster.leases.entry((lease.what, &lease.name)).or_default().push((place, lease));
             }
             if ray_tasks::is_of_it(one.cluster) {
                 // The names of Ray's tasks are functions, which many tasks share, so their ids count here.
@@ -137,17 +138,17 @@ impl<'d> Cluster<'d> {
     where
         'd: 'n,
     {
-        match request.what.as_str() {
-            "lock" | "semaphore" => match self.holders(request) {
+        match request.what {
+            ClusterThing::Lock | ClusterThing::Semaphore => match self.holders(request) {
                 (holders, true) if !holders.is_empty() => while_all(holders.iter().map(|link| link.to), graph),
                 _ => Rule::Never,
             },
-            "result" if self.is_of_ray() => {
+            ClusterThing::Result if self.is_of_ray() => {
                 let ways = request.names.iter().flat_map(|task| ray::ways(self.members, &self.running, task));
                 let parts: Vec<Rule> = ways.map(|links| while_all(links.iter().map(|link| link.to), graph)).collect();
                 Rule::Any(parts.into_iter().map(|part| graph.part(part)).collect())
             }
-            "result" => Rule::Any(request.names.iter().map(|key| self.key(key, graph)).collect()),
+            ClusterThing::Result => Rule::Any(request.names.iter().map(|key| self.key(key, graph)).collect()),
             _ if is_for_anybody(request) => Rule::All(vec![self.anybody(graph)]),
             _ => Rule::Never,
         }
@@ -199,7 +200,7 @@ impl<'d> Cluster<'d> {
                     needed.push(self.worker(place, graph));
                     workers += 1;
                     has_ready |= !one.cluster.ready.is_empty();
-                } else if one.cluster.roles.iter().any(|role| role.role == "client") {
+                } else if one.cluster.roles.iter().any(|role| role.role == ClusterPart::Client) {
                     needed.push(graph.node(Node::Thread((place, one.now.main.tid))));
                 }
             }
@@ -211,13 +212,13 @@ impl<'d> Cluster<'d> {
 
     /// The threads of `stuck` that a request of one of them waits for.
     fn links(&self, request: &ClusterRequest, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
-        match request.what.as_str() {
-            "lock" | "semaphore" => Some(self.holders(request).0),
-            "result" if self.is_of_ray() => {
+        match request.what {
+            ClusterThing::Lock | ClusterThing::Semaphore => Some(self.holders(request).0),
+            ClusterThing::Result if self.is_of_ray() => {
                 let mut ways = request.names.iter().flat_map(|task| ray::ways(self.members, &self.running, task));
                 ways.find(|links| links.iter().all(|link| stuck.contains(&link.to)))
             }
-            "result" => {
+            ClusterThing::Result => {
                 let mut seen = BTreeSet::new();
                 request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS, &mut seen))
             }
@@ -226,7 +227,7 @@ impl<'d> Cluster<'d> {
     }
 
     fn is_of_ray(&self) -> bool {
-        self.members.engine() == "ray"
+        self.members.engine() == JobEngine::Ray
     }
 
     /// The holders of a lock, and whether these are as many as may hold it.
@@ -234,7 +235,7 @@ impl<'d> Cluster<'d> {
         let mut holders = Vec::new();
         let mut most = 1;
         let wanted = request.names.first().map_or("", String::as_str);
-        let own = self.leases.get(&(request.what.as_str(), wanted)).filter(|_| !request.names.is_empty());
+        let own = self.leases.get(&(request.what, wanted)).filter(|_| !request.names.is_empty());
         for (place, lease) in own.into_iter().flatten() {
             if lease.leases.iter().all(|id| self.members.has_run_out(&lease.name, id)) {
                 continue;
@@ -289,7 +290,7 @@ impl<'d> Cluster<'d> {
     fn occupying(&self, place: usize) -> Option<Vec<Thread>> {
         let cluster = self.members.list.get(place)?.cluster;
         let count: u32 =
-            cluster.roles.iter().filter(|role| role.role == "worker").filter_map(|role| role.threads).sum();
+            cluster.roles.iter().filter(|role| role.role == ClusterPart::Worker).filter_map(|role| role.threads).sum();
         let own = cluster.running.iter().filter(|task| !task.has_seceded).map(|task| (place, task.tid));
         let own: Vec<Thread> = own.collect();
         (count > 0 && own.len() >= count as usize).then_some(own)
@@ -351,14 +352,14 @@ impl<'d> Cluster<'d> {
     /// The thread that a request leads to, if there is one: the holder of the lock, or the thread that runs the task or
     /// its dependency.
     pub(super) fn leads_to(&self, request: &ClusterRequest) -> Option<(Thread, By)> {
-        if ["lock", "semaphore"].contains(&request.what.as_str()) {
+        if matches!(request.what, ClusterThing::Lock | ClusterThing::Semaphore) {
             return self.holders(request).0.into_iter().next().map(|link| (link.to, link.by));
         }
-        if request.what == "result" && self.is_of_ray() {
+        if request.what == ClusterThing::Result && self.is_of_ray() {
             let to = |task: &String| ray::leads_to(self.members, &self.running, task);
             return request.names.iter().find_map(to);
         }
-        if request.what == "result" { self.of_tasks(&request.names) } else { None }
+        if request.what == ClusterThing::Result { self.of_tasks(&request.names) } else { None }
     }
 
     /// The thread that runs one of these tasks, or what it waits for.

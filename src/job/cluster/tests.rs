@@ -2,26 +2,27 @@
 
 use super::super::digest::{Digest, Doing, Look, Member};
 use super::super::report as told;
+use crate::launcher::JobEngine;
 use crate::report::{
-    ClusterLease, ClusterMember, ClusterRequest, ClusterRole, Granted, Host, Identity, Report, RunningTask,
-    ThreadState, Verdict, WaitingTask,
+    ClusterLease, ClusterMember, ClusterPart, ClusterRequest, ClusterRole, ClusterThing, Granted, Host, Identity,
+    Report, RunningTask, ThreadState, Verdict, WaitingTask,
 };
 
 const SCHEDULER: &str = "tcp://10.0.0.1:8786";
 
 /// A process of the cluster, with its threads 1000 + number * 10 and on.
-pub(in super::super) fn member(number: i32, role: &str) -> Member {
+pub(in super::super) fn member(number: i32, role: ClusterPart) -> Member {
     let pid = 100 + number;
     let role = ClusterRole {
-        role: role.into(),
+        role,
         address: Some(format!("tcp://10.0.0.{pid}:1")),
         name: Some(number.to_string()),
         id: None,
-        threads: (role == "worker").then_some(2),
+        threads: (role == ClusterPart::Worker).then_some(2),
         ..ClusterRole::default()
     };
     let cluster = ClusterMember {
-        engine: "dask".into(),
+        engine: JobEngine::Dask,
         scheduler: Some(SCHEDULER.into()),
         roles: vec![role],
         ..ClusterMember::default()
@@ -61,10 +62,10 @@ fn runs(mut member: Member, tid: i32, task: &str) -> Member {
 }
 
 /// Thread `tid` asks for something, by a request of this mark.
-fn asks(mut member: Member, tid: i32, what: &str, name: &str, mark: &str) -> Member {
+fn asks(mut member: Member, tid: i32, what: ClusterThing, name: &str, mark: &str) -> Member {
     cluster(&mut member).requests.push(ClusterRequest {
         tid,
-        what: what.into(),
+        what,
         names: vec![name.into()],
         request: mark.into(),
         place: "x.py:9 f".into(),
@@ -76,7 +77,7 @@ fn asks(mut member: Member, tid: i32, what: &str, name: &str, mark: &str) -> Mem
 /// Thread `tid` is inside of a lock.
 fn has(mut member: Member, tid: i32, name: &str, lease: &str) -> Member {
     cluster(&mut member).leases.push(ClusterLease {
-        what: "lock".into(),
+        what: ClusterThing::Lock,
         name: name.into(),
         most: 1,
         leases: vec![lease.into()],
@@ -113,9 +114,9 @@ fn rounds(first: &[Member], second: &[Member]) -> Report {
 
 /// Two tasks that have a lock each and want the other's.
 fn opposite(marks: [&str; 2], leases: [&str; 2]) -> Vec<Member> {
-    let one = has(runs(member(0, "worker"), 1000, "one"), 1000, "a", leases[0]);
-    let other = has(runs(member(1, "worker"), 1010, "other"), 1010, "b", leases[1]);
-    vec![asks(one, 1000, "lock", "b", marks[0]), asks(other, 1010, "lock", "a", marks[1])]
+    let one = has(runs(member(0, ClusterPart::Worker), 1000, "one"), 1000, "a", leases[0]);
+    let other = has(runs(member(1, ClusterPart::Worker), 1010, "other"), 1010, "b", leases[1]);
+    vec![asks(one, 1000, ClusterThing::Lock, "b", marks[0]), asks(other, 1010, ClusterThing::Lock, "a", marks[1])]
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn a_request_or_a_lease_that_is_another_one_by_now_is_in_no_ring() {
     let mut timed = before.clone();
     cluster(&mut timed[0]).requests[0].timed = true;
     assert_eq!(both(&timed).verdict, Verdict::Blocked);
-    let mut scheduler = member(2, "scheduler");
+    let mut scheduler = member(2, ClusterPart::Scheduler);
     cluster(&mut scheduler).granted.push(Granted { name: "a".into(), most: Some(1), leases: vec!["l9".into()] });
     let report = both(&[before, vec![scheduler]].concat());
     assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
@@ -166,9 +167,9 @@ fn looks_that_did_not_see_each_other_prove_nothing() {
 
 #[test]
 fn a_task_that_has_the_lock_which_the_one_it_waits_for_wants_is_in_a_ring_with_it() {
-    let one = has(runs(member(0, "worker"), 1000, "outer"), 1000, "table", "l1");
-    let other = asks(runs(member(1, "worker"), 1010, "inner"), 1010, "lock", "table", "r2");
-    let members = [asks(one, 1000, "result", "inner", "r1"), other];
+    let one = has(runs(member(0, ClusterPart::Worker), 1000, "outer"), 1000, "table", "l1");
+    let other = asks(runs(member(1, ClusterPart::Worker), 1010, "inner"), 1010, ClusterThing::Lock, "table", "r2");
+    let members = [asks(one, 1000, ClusterThing::Result, "inner", "r1"), other];
     let report = both(&members);
     assert_eq!((report.verdict, report.findings[0].code.as_str()), (Verdict::Deadlock, "rank-cycle"));
     // A thread that runs goes on, and all behind it.
@@ -179,15 +180,15 @@ fn a_task_that_has_the_lock_which_the_one_it_waits_for_wants_is_in_a_ring_with_i
 
 #[test]
 fn workers_without_a_thread_for_what_theirs_wait_for_are_suspected() {
-    let full = |what: &str, names: [&str; 2]| {
-        let mut worker = member(0, "worker");
+    let full = |what: ClusterThing, names: [&str; 2]| {
+        let mut worker = member(0, ClusterPart::Worker);
         for (tid, name) in [1000, 1001].into_iter().zip(names) {
             worker = asks(runs(worker, tid, &format!("outer-{tid}")), tid, what, name, name);
         }
         cluster(&mut worker).ready = vec!["inner-0".into(), "inner-1".into()];
         worker
     };
-    let results = full("result", ["inner-0", "inner-1"]);
+    let results = full(ClusterThing::Result, ["inner-0", "inner-1"]);
     let report = both(std::slice::from_ref(&results));
     assert_eq!((report.verdict, report.findings[0].code.as_str()), (Verdict::SuspectedDeadlock, "executor-self-wait"));
     assert!(report.summary.contains("2 tasks that would have to run for it have no thread"), "{}", report.summary);
@@ -199,18 +200,18 @@ fn workers_without_a_thread_for_what_theirs_wait_for_are_suspected() {
     cluster(&mut seceded).running[0].has_seceded = true;
     assert_eq!(both(&[seceded]).verdict, Verdict::Blocked);
     // A client that does not wait may set an event; one that waits may not.
-    let events = full("event", ["done-0", "done-1"]);
-    assert_eq!(both(&[events.clone(), member(1, "client")]).verdict, Verdict::Blocked);
-    let client = asks(member(1, "client"), 101, "result", "outer-1000", "r");
+    let events = full(ClusterThing::Event, ["done-0", "done-1"]);
+    assert_eq!(both(&[events.clone(), member(1, ClusterPart::Client)]).verdict, Verdict::Blocked);
+    let client = asks(member(1, ClusterPart::Client), 101, ClusterThing::Result, "outer-1000", "r");
     assert_eq!(both(&[events, client]).verdict, Verdict::SuspectedDeadlock);
 }
 
 #[test]
 fn who_waits_for_whom_is_told_up_to_the_task_that_waits_for_nobody() {
-    let mut scheduler = member(2, "scheduler");
+    let mut scheduler = member(2, ClusterPart::Scheduler);
     cluster(&mut scheduler).waiting.push(WaitingTask { task: "sum".into(), on: vec!["part".into()] });
-    let client = asks(member(1, "client"), 101, "result", "sum", "r1");
-    let worker = runs(member(0, "worker"), 1000, "part");
+    let client = asks(member(1, ClusterPart::Client), 101, ClusterThing::Result, "sum", "r1");
+    let worker = runs(member(0, ClusterPart::Worker), 1000, "part");
     let report = both(&[client, worker.clone(), scheduler.clone()]);
     let said = "The client (node101, python3 101) waits for the result of task `sum` at x.py:9 f, which needs task `part`, which thread 1000 of \
                 worker 0";
@@ -229,9 +230,13 @@ fn chain(length: i32) -> Vec<Member> {
     let lock = |number: i32| format!("lock-{number}");
     let link = |number: i32| {
         let tid = 100_000 + number;
-        let one =
-            has(runs(member(number, "worker"), tid, &format!("task-{number}")), tid, &lock(number), &lock(number));
-        if number + 1 < length { asks(one, tid, "lock", &lock(number + 1), &lock(number)) } else { one }
+        let one = has(
+            runs(member(number, ClusterPart::Worker), tid, &format!("task-{number}")),
+            tid,
+            &lock(number),
+            &lock(number),
+        );
+        if number + 1 < length { asks(one, tid, ClusterThing::Lock, &lock(number + 1), &lock(number)) } else { one }
     };
     (0..length).map(link).collect()
 }
@@ -254,7 +259,7 @@ fn a_chain_of_thousands_is_told_by_its_beginning_and_its_end() {
 fn a_ring_of_thousands_has_all_of_them() {
     let close = |mut members: Vec<Member>| {
         let last = members.pop().expect("a worker");
-        members.push(asks(last, 100_999, "lock", "lock-0", "lock-999"));
+        members.push(asks(last, 100_999, ClusterThing::Lock, "lock-0", "lock-999"));
         members
     };
     let report = both(&close(chain(1000))[..]);
@@ -265,14 +270,14 @@ fn a_ring_of_thousands_has_all_of_them() {
 #[test]
 fn tasks_that_share_what_they_need_are_gone_through_once() {
     // Each of two tasks of a step needs both of the next: the ways double with each step.
-    let mut scheduler = member(2, "scheduler");
+    let mut scheduler = member(2, ClusterPart::Scheduler);
     for step in 0..60 {
         for side in ["l", "r"] {
             let on = vec![format!("l{}", step + 1), format!("r{}", step + 1)];
             cluster(&mut scheduler).waiting.push(WaitingTask { task: format!("{side}{step}"), on });
         }
     }
-    let client = asks(member(1, "client"), 101, "result", "l0", "r1");
+    let client = asks(member(1, ClusterPart::Client), 101, ClusterThing::Result, "l0", "r1");
     let report = both(&[client, scheduler]);
     assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
     assert!(report.summary.contains("the result of task `l0`"), "{}", report.summary);

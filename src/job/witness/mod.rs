@@ -41,6 +41,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content;
 use super::long_message::shortened;
+use crate::launcher::JobEngine;
 use crate::nccl_ras::{self, Answer};
 use crate::report::{Gap, NcclRas};
 use crate::waits::collective::Collective;
@@ -81,7 +82,7 @@ struct Places {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobAccount {
     /// `slurm`, `kubernetes`.
-    pub engine: String,
+    pub engine: JobEngine,
     /// Its number or name there.
     pub id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::{JobAccount, PlaceAccount, Places};
-use crate::launcher::membership;
+use crate::launcher::{JobEngine, membership};
 use crate::limits::Bounded;
 use crate::limits::job::{LONGEST_HOST_NAME, LONGEST_NODE_NAME, MOST_PLACES};
 
@@ -53,7 +53,7 @@ pub(super) fn places(value: &Value) -> Places {
         match kind {
             "Pod" => found.places.push(pod(item, name)),
             _ => found.jobs.push(JobAccount {
-                engine: "kubernetes".to_owned(),
+                engine: JobEngine::Kubernetes,
                 id: name.to_owned(),
                 step: None,
                 ranks: (text(item, "/spec/completionMode") == Some("Indexed"))

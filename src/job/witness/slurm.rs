@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::node_list::nodes;
 use super::{JobAccount, PlaceAccount, Places};
+use crate::launcher::JobEngine;
 use crate::limits::Bounded;
 use crate::limits::job::MOST_PLACES;
 
@@ -70,7 +71,7 @@ pub(super) fn of_json(value: &Value) -> Places {
         let Some(id) = job.get("job_id").and_then(number) else { continue };
         let states = words(job.get("job_state"));
         found.jobs.push(JobAccount {
-            engine: "slurm".to_owned(),
+            engine: JobEngine::Slurm,
             id: id.to_string(),
             step: None,
             ranks: None,
@@ -96,7 +97,7 @@ impl Places {
         let list = value("NodeList").filter(|list| !NOTHING.contains(list)).unwrap_or_default();
         if let Some(id) = value("JobId") {
             self.jobs.push(JobAccount {
-                engine: "slurm".to_owned(),
+                engine: JobEngine::Slurm,
                 id: id.to_owned(),
                 step: None,
                 ranks: None,
@@ -107,7 +108,7 @@ impl Places {
             // Ranks are in steps with numbers; others are the batch script, and what holds the allocation.
             if step.parse::<u32>().is_ok() {
                 self.jobs.push(JobAccount {
-                    engine: "slurm".to_owned(),
+                    engine: JobEngine::Slurm,
                     id: id.to_owned(),
                     step: Some(step.to_owned()),
                     ranks: value("Tasks").and_then(|tasks| tasks.parse().ok()),

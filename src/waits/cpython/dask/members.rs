@@ -9,22 +9,24 @@ use std::collections::BTreeMap;
 use super::super::Facts;
 use super::{class_of, key_text, requests};
 use crate::image::Addr;
+use crate::launcher::JobEngine;
 use crate::limits;
 use crate::limits::cpython::{CLUSTER_OBJECTS, CLUSTER_TASKS};
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
 use crate::waits::cluster::{
-    ClusterLease, ClusterMember, ClusterRequest, ClusterRole, Granted, RunningTask, WaitingTask,
+    ClusterLease, ClusterMember, ClusterPart, ClusterRequest, ClusterRole, ClusterThing, Granted, RunningTask,
+    WaitingTask,
 };
 use crate::waits::kinds;
 use crate::waits::thread::Process;
 
 /// Classes with a list of their instances, and what such an instance makes of a process; the first is what a process is at heart.
-const CLASSES: [(&str, &str, &str); 4] = [
-    ("distributed.worker", "Worker", "worker"),
-    ("distributed.scheduler", "Scheduler", "scheduler"),
-    ("distributed.nanny", "Nanny", "nanny"),
-    ("distributed.client", "Client", "client"),
+const CLASSES: [(&str, &str, ClusterPart); 4] = [
+    ("distributed.worker", "Worker", ClusterPart::Worker),
+    ("distributed.scheduler", "Scheduler", ClusterPart::Scheduler),
+    ("distributed.nanny", "Nanny", ClusterPart::Nanny),
+    ("distributed.client", "Client", ClusterPart::Client),
 ];
 
 /// A process's part of a cluster.
@@ -43,7 +45,8 @@ pub(in super::super) fn find(inspector: &Inspector<'_>) -> Option<Cluster> {
         for class in inspector.globals(module, class) {
             for object in instances(&objects, class) {
                 // A client inside of a worker is that of its tasks.
-                let is_inner = role == "client" && cluster.roles.iter().any(|(_, other)| other.role == "worker");
+                let is_inner = role == ClusterPart::Client
+                    && cluster.roles.iter().any(|(_, other)| other.role == ClusterPart::Worker);
                 let scheduler = scheduler_of(&objects, object, role);
                 let role = described(&objects, object, role);
                 if is_inner || scheduler.is_none() {
@@ -72,24 +75,24 @@ fn instances(objects: &Objects<'_>, class: Addr) -> Vec<Addr> {
 }
 
 /// The address of the scheduler that an object knows.
-fn scheduler_of(objects: &Objects<'_>, object: Addr, role: &str) -> Option<String> {
-    if role == "scheduler" {
+fn scheduler_of(objects: &Objects<'_>, object: Addr, role: ClusterPart) -> Option<String> {
+    if role == ClusterPart::Scheduler {
         return text(objects, object, "_address");
     }
     let scheduler = objects.member(object, "scheduler")?;
     text(objects, scheduler, "addr").or_else(|| text(objects, scheduler, "_address"))
 }
 
-fn described(objects: &Objects<'_>, object: Addr, role: &str) -> ClusterRole {
+fn described(objects: &Objects<'_>, object: Addr, role: ClusterPart) -> ClusterRole {
     let name = objects.member(object, "name").and_then(|name| key_text(objects, name));
     let threads =
         || objects.member(objects.member(object, "state")?, "nthreads").and_then(|count| objects.unsigned(count));
     ClusterRole {
-        role: role.to_owned(),
+        role,
         address: text(objects, object, "_address"),
         name,
         id: text(objects, object, "id"),
-        threads: if role == "worker" { threads().and_then(|count| u32::try_from(count).ok()) } else { None },
+        threads: if role == ClusterPart::Worker { threads().and_then(|count| u32::try_from(count).ok()) } else { None },
         ..ClusterRole::default()
     }
 }
@@ -104,16 +107,16 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     let inspector = &facts.inspector;
     let objects = inspector.objects();
     let mut member = ClusterMember {
-        engine: "dask".to_owned(),
+        engine: JobEngine::Dask,
         scheduler: cluster.scheduler.clone(),
         roles: cluster.roles.iter().map(|(_, role)| role.clone()).collect(),
         ..ClusterMember::default()
     };
     let mut tasks: BTreeMap<i32, String> = BTreeMap::new();
     for (object, role) in &cluster.roles {
-        match role.role.as_str() {
-            "worker" => of_worker(facts, process, *object, &mut member),
-            "scheduler" => of_scheduler(&objects, *object, &mut member),
+        match role.role {
+            ClusterPart::Worker => of_worker(facts, process, *object, &mut member),
+            ClusterPart::Scheduler => of_scheduler(&objects, *object, &mut member),
             _ => {}
         }
     }
@@ -125,7 +128,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
         member.requests.push(ClusterRequest {
             tid,
             task: tasks.get(&tid).cloned(),
-            what: request.what.to_owned(),
+            what: request.what,
             names: request.names,
             request: request.mark,
             timed: request.timed,
@@ -136,7 +139,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     for lease in facts.leases() {
         let tid = lease.state.and_then(|state| inspector.python.threads.get(state)?.tid);
         member.leases.push(ClusterLease {
-            what: if lease.kind == kinds::DASK_LOCK { "lock" } else { "semaphore" }.to_owned(),
+            what: if lease.kind == kinds::DASK_LOCK { ClusterThing::Lock } else { ClusterThing::Semaphore },
             name: lease.name.clone(),
             most: lease.most,
             leases: lease.leases.clone(),

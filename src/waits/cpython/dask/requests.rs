@@ -13,6 +13,7 @@ use crate::image::{Addr, Gap};
 use crate::limits::cpython::{GATHERED_FUTURES, LIBRARY_FRAMES};
 use crate::python::PythonFrame;
 use crate::python::objects::Objects;
+use crate::waits::cluster::ClusterThing;
 use crate::waits::kinds::{self, Kind};
 
 /// Where `sync` is.
@@ -23,7 +24,7 @@ const UTILITIES: &str = "distributed.utils";
 pub(super) struct Request {
     pub(super) kind: &'static Kind,
     /// The word for it in digests.
-    pub(super) what: &'static str,
+    pub(super) what: ClusterThing,
     /// The names of the awaited objects, or the keys of tasks.
     pub(super) names: Vec<String>,
     /// A mark that no other request has.
@@ -45,7 +46,7 @@ pub(super) struct Request {
 /// The coroutine's purpose.
 struct Wanted {
     kind: &'static Kind,
-    what: &'static str,
+    what: ClusterThing,
     names: Vec<String>,
     gap: Option<Gap>,
 }
@@ -130,11 +131,11 @@ fn wanted(
             }
             "_result" | "_exception" | "_traceback" => {
                 let key = objects.member(object, "key").and_then(|key| key_text(objects, key));
-                return one(kinds::DASK_RESULT, "result", key);
+                return one(kinds::DASK_RESULT, ClusterThing::Result, key);
             }
             "_gather" => return results(objects, arguments.first().copied()),
-            "_get" | "_put" if class == "Queue" => return one(kinds::DASK_QUEUE, "queue", name_of(object)),
-            "_get" if class == "Variable" => return one(kinds::DASK_VARIABLE, "variable", name_of(object)),
+            "_get" | "_put" if class == "Queue" => return one(kinds::DASK_QUEUE, ClusterThing::Queue, name_of(object)),
+            "_get" if class == "Variable" => return one(kinds::DASK_VARIABLE, ClusterThing::Variable, name_of(object)),
             _ => {}
         }
     } else if objects.function_name(function).as_deref() == Some("_wait") {
@@ -142,17 +143,17 @@ fn wanted(
     } else if let Some(operation) = operation(objects, function) {
         let name = || argument("name").and_then(|name| key_text(objects, name));
         match operation.as_str() {
-            "event_wait" => return one(kinds::DASK_EVENT, "event", name()),
+            "event_wait" => return one(kinds::DASK_EVENT, ClusterThing::Event, name()),
             // Before locks were semaphores (from distributed 2024.7.1 on they are).
-            "lock_acquire" => return one(kinds::DASK_LOCK, "lock", name()),
+            "lock_acquire" => return one(kinds::DASK_LOCK, ClusterThing::Lock, name()),
             _ => {}
         }
     }
-    Wanted { kind: kinds::DASK_ANSWER, what: "answer", names: call().into_iter().collect(), gap: None }
+    Wanted { kind: kinds::DASK_ANSWER, what: ClusterThing::Answer, names: call().into_iter().collect(), gap: None }
 }
 
-const LOCK: (&Kind, &str) = (kinds::DASK_LOCK, "lock");
-const SEMAPHORE: (&Kind, &str) = (kinds::DASK_SEMAPHORE, "semaphore");
+const LOCK: (&Kind, ClusterThing) = (kinds::DASK_LOCK, ClusterThing::Lock);
+const SEMAPHORE: (&Kind, ClusterThing) = (kinds::DASK_SEMAPHORE, ClusterThing::Semaphore);
 
 /// The results of tasks: of those futures that have none yet.
 fn results(objects: &Objects<'_>, futures: Option<Addr>) -> Wanted {
@@ -173,7 +174,7 @@ fn results(objects: &Objects<'_>, futures: Option<Addr>) -> Wanted {
         )
     });
     let names = known.into_iter().filter(|(is_pending, _)| *is_pending).map(|(_, key)| key).collect();
-    Wanted { kind: kinds::DASK_RESULT, what: "result", names, gap }
+    Wanted { kind: kinds::DASK_RESULT, what: ClusterThing::Result, names, gap }
 }
 
 /// The operation that a call to the scheduler requests: `send_recv_from_rpc` has it in its closure.

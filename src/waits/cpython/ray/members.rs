@@ -10,14 +10,15 @@ use super::super::dask::class_of;
 use super::super::threading_objects::method;
 use super::{ids, requests};
 use crate::image::Addr;
+use crate::launcher::JobEngine;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
-use crate::waits::cluster::{ClusterMember, ClusterRequest, ClusterRole, RunningTask};
+use crate::waits::cluster::{ClusterMember, ClusterPart, ClusterRequest, ClusterRole, RunningTask};
 use crate::waits::thread::{Process, ThreadView};
 
 /// `mode` of `ray._private.worker.global_worker`: `SCRIPT_MODE` is a driver, `WORKER_MODE` runs tasks (ray/_private/worker.py).
-const MODES: [(u64, &str); 2] = [(0, "client"), (1, "worker")];
+const MODES: [(u64, ClusterPart); 2] = [(0, ClusterPart::Client), (1, ClusterPart::Worker)];
 /// The function that calls the methods of actors, and its module.
 const EXECUTOR: (&str, &str) = ("actor_method_executor", "ray._private.function_manager");
 /// The function that runs tasks without a thread of their own, and its module.
@@ -41,7 +42,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     let worker = inspector.globals("ray._private.worker", "global_worker").find(connected)?;
     let mode = objects.attribute(worker, "mode").and_then(|mode| objects.unsigned(mode))?;
     let (_, role) = MODES.iter().find(|(number, _)| *number == mode)?;
-    let is_worker = *role == "worker";
+    let is_worker = *role == ClusterPart::Worker;
     let node = objects.attribute(worker, "node");
     let of_node = |name: &str| text(&objects, node?, name);
     let actors = objects.attribute(worker, "actors").and_then(|actors| objects.items(actors)).unwrap_or_default();
@@ -49,7 +50,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     let arguments = || inspector.globals("__main__", "args").find_map(|args| text(&objects, args, "worker_id"));
     let id = if is_worker { arguments() } else { None };
     let mut member = ClusterMember {
-        engine: "ray".to_owned(),
+        engine: JobEngine::Ray,
         scheduler: of_node("_gcs_address"),
         job: objects.attribute(worker, "_cached_job_id").and_then(|job| ids::job(memory, &objects, job)),
         ..ClusterMember::default()
@@ -71,7 +72,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
         member.requests.push(ClusterRequest {
             tid: thread.image.tid,
             task,
-            what: request.what.to_owned(),
+            what: request.what,
             request: names.join(" "),
             names,
             timed: request.timed,
@@ -80,7 +81,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
         });
     }
     member.roles.push(ClusterRole {
-        role: (*role).to_owned(),
+        role: *role,
         address: of_node("_node_ip_address"),
         name: actor.as_ref().map(|(_, actor)| class_of(&objects, *actor)),
         id: id.filter(|id| id.len() == WORKER_ID),

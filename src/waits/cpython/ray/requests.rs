@@ -11,6 +11,7 @@ use crate::image::{Addr, Gap};
 use crate::limits::cpython::{GATHERED_FUTURES, LIBRARY_FRAMES};
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
+use crate::waits::cluster::ClusterThing;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Where `get` and `wait` are.
@@ -28,7 +29,7 @@ const CALLS: [(&str, &str); 2] = [("get_objects", "object_refs"), ("wait", "ray_
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     /// The word for it in digests: `result`, or `wait` where one of several is enough.
-    pub(super) what: &'static str,
+    pub(super) what: ClusterThing,
     pub(super) wanted: Vec<Wanted>,
     /// It gives up by itself.
     pub(super) timed: bool,
@@ -76,7 +77,7 @@ pub(super) fn find(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView
         frames.iter().filter_map(|frame| frame.function.as_deref()).any(|function| function.starts_with(STORE))
     };
     Some(Request {
-        what: if is_any { "wait" } else { "result" },
+        what: if is_any { ClusterThing::Wait } else { ClusterThing::Result },
         is_undone: list.len() == 1 && wanted.len() == 1 && waits_for_word(),
         wanted,
         timed,

@@ -12,8 +12,10 @@ __all__ = [
     "Certainty",
     "ClusterLease",
     "ClusterMember",
+    "ClusterPart",
     "ClusterRequest",
     "ClusterRole",
+    "ClusterThing",
     "Connection",
     "CudaCall",
     "CudaCallError",
@@ -40,6 +42,7 @@ __all__ = [
     "Host",
     "Identity",
     "Job",
+    "JobEngine",
     "JobRanks",
     "Library",
     "Namespaces",
@@ -221,12 +224,16 @@ class Namespaces:
     ipc: Optional[int] = None
 
 
+#: What started a job's ranks, or the processes of a cluster.
+JobEngine = Literal["torchrun", "torch", "mpi", "slurm", "kubernetes", "dask", "ray", "other"]
+
+
 @dataclass(frozen=True)
 class Job:
     """A job, as its engine names it."""
 
-    #: `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`; `torch` where PyTorch's objects alone say that it is one.
-    engine: str
+    #: What started its ranks.
+    engine: JobEngine
 
     #: The engine's name for it; null where the engine sets none.
     id: Optional[str] = None
@@ -280,12 +287,16 @@ class Identity:
     addresses: List[str] = field(default_factory=list)
 
 
+#: What a process does in a cluster.
+ClusterPart = Literal["worker", "scheduler", "client", "nanny", "other"]
+
+
 @dataclass(frozen=True)
 class ClusterRole:
     """A process's role in a cluster."""
 
-    #: `worker`, `scheduler`, `client` or `nanny`, which starts a worker and looks after it.
-    role: str
+    #: What it does there.
+    role: ClusterPart
 
     #: Its address.
     address: Optional[str] = None
@@ -329,6 +340,10 @@ class RunningTask:
     doing: Optional[str] = None
 
 
+#: The kind of thing that a thread asks a cluster for.
+ClusterThing = Literal["lock", "semaphore", "event", "queue", "variable", "result", "wait", "answer"]
+
+
 @dataclass(frozen=True)
 class ClusterRequest:
     """A thread's wait in a cluster."""
@@ -336,8 +351,8 @@ class ClusterRequest:
     #: The thread.
     tid: int
 
-    #: `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`; `wait` where one of the results is enough.
-    what: str
+    #: What it asks for.
+    what: ClusterThing
 
     #: The name of it, or the keys of the tasks whose results are wanted.
     names: List[str]
@@ -362,8 +377,8 @@ class ClusterRequest:
 class ClusterLease:
     """A lock or a unit of a semaphore that a process has."""
 
-    #: `lock` or `semaphore`.
-    what: str
+    #: A lock or a semaphore.
+    what: ClusterThing
 
     #: Its name.
     name: str
@@ -416,8 +431,8 @@ class Granted:
 class ClusterMember:
     """A process of a cluster, by its own memory."""
 
-    #: `dask`, `ray`.
-    engine: str
+    #: Dask or Ray.
+    engine: JobEngine
 
     #: The process's roles in the cluster: several where one process starts everything.
     roles: List[ClusterRole]
@@ -1272,8 +1287,8 @@ class RankGroup:
 class JobRanks:
     """All ranks of a job."""
 
-    #: `torchrun`, `mpi`, `slurm`, `kubernetes`.
-    engine: str
+    #: What started its ranks.
+    engine: JobEngine
 
     #: Ranks that have a sample: `0-2,5`.
     reported: str
