@@ -588,7 +588,9 @@ def busy_section():
 
 def end_of_the_program():
     """The end stops the daemon thread inside of its block."""
-    truth("orphaned-lock", "finalizing-interpreter", [], 1, "Lock `AtTheEnd.lock`", "is being finalised")
+    # Without a GIL the daemon thread sleeps, too, where it would attach to the interpreter.
+    asleep = 1 if getattr(sys, "_is_gil_enabled", lambda: True)() else 2
+    truth("orphaned-lock", "finalizing-interpreter", [], asleep, "Lock `AtTheEnd.lock`", "is being finalised")
     import builtins
     lock, taken = threading.Lock(), threading.Event()
 

@@ -1,12 +1,13 @@
 //! The same verdict from a core of the kernel, a core of gdb's, and a snapshot, as from the living process.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, compile, core, lockscope, own_program, report, testdata};
+use crate::harness::{Look, Target, attach, compile, core, lockscope, own_program, report, status_field, testdata};
 use crate::native::{HANGS, start};
 use crate::python::pythons;
 
@@ -80,10 +81,15 @@ pub(crate) fn kernel_cores(target: Target, folder: &Path) -> Result<Vec<PathBuf>
         return Err(format!("core_pattern is {}", pattern.trim()));
     }
     let pids = target.pids.clone();
-    let mut cores = Vec::new();
+    let parent = |pid: i32| status_field(pid, pid, "PPid").and_then(|id| id.trim().parse::<i32>().ok());
+    let depth = |pid: i32| std::iter::successors(Some(pid), |pid| parent(*pid).filter(|of| pids.contains(of))).count();
+    let mut order: Vec<i32> = pids.clone();
+    // Children first: the core of one whose parent has ended names another one as its parent.
+    order.sort_by_cached_key(|pid| std::cmp::Reverse(depth(*pid)));
+    let mut cores = BTreeMap::new();
     // All stand still before the first one ends: who lives on sees what became of it, and a pool of workers starts another.
     pids.iter().for_each(|pid| target.stop(*pid));
-    for pid in pids.iter().rev() {
+    for pid in &order {
         let written = |folder: &Path| {
             let mut files = std::fs::read_dir(folder).expect("readable").flatten().map(|entry| entry.path());
             files.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("core")))
@@ -93,9 +99,9 @@ pub(crate) fn kernel_cores(target: Target, folder: &Path) -> Result<Vec<PathBuf>
         let Some(file) = written(folder) else { return Err("the kernel wrote no core; see ulimit -Hc".into()) };
         let kept = folder.join(format!("kernel.{pid}"));
         std::fs::rename(file, &kept).expect("renamed");
-        cores.insert(0, kept);
+        cores.insert(*pid, kept);
     }
-    Ok(cores)
+    Ok(pids.iter().filter_map(|pid| cores.remove(pid)).collect())
 }
 
 #[test]
