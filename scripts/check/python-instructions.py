@@ -19,7 +19,7 @@ ASK = r"""
 import dis, json, opcode, sys
 caches = getattr(opcode, "_inline_cache_entries", [0] * 256)
 def cache(name):
-    return caches.get(name, 0) if isinstance(caches, dict) else caches[opcode.opmap[name]] if caches else 0
+    return caches.get(name, 0) if hasattr(caches, "get") else caches[opcode.opmap[name]] if caches else 0
 rows = [(number, name, cache(name)) for name, number in opcode.opmap.items() if number < 256]
 base = {one: name for name, all in getattr(opcode, "_specializations", {}).items() for one in all}
 for name, number in getattr(dis, "_all_opmap", {}).items():
@@ -32,9 +32,11 @@ print(json.dumps([sys.version_info[:2], sorted(set(rows))]))
 
 # The instructions whose effect `python::retries` knows.
 MEANING = {
-    "NOP": "Nothing", "RESUME": "Nothing", "PRECALL": "Nothing", "KW_NAMES": "Nothing",
-    "PUSH_NULL": "Null", "EXTENDED_ARG": "Extended",
+    "NOP": "Nothing", "RESUME": "Nothing", "PRECALL": "Nothing", "KW_NAMES": "Nothing", "NOT_TAKEN": "Nothing",
+    "PUSH_NULL": "Unused", "LOAD_SMALL_INT": "Unused", "LOAD_COMMON_CONSTANT": "Unused",
+    "EXTENDED_ARG": "Extended",
     "LOAD_FAST": "LoadFast", "LOAD_FAST_CHECK": "LoadFast", "LOAD_FAST_LOAD_FAST": "LoadTwoFast",
+    "LOAD_FAST_BORROW": "LoadFast", "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LoadTwoFast",
     "LOAD_CONST": "LoadConst", "LOAD_GLOBAL": "LoadGlobal", "LOAD_DEREF": "LoadCell",
     "LOAD_ATTR": "LoadAttribute", "LOAD_METHOD": "LoadMethod",
     "STORE_FAST": "StoreFast", "DELETE_FAST": "DeleteFast",

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::digest::{Digest, Look, Member};
-use super::witness::{JobAccount, PlaceAccount, Witness};
+use super::witness::{JobAccount, PlaceAccount, PlaceKind, Witness};
 use crate::launcher::JobEngine;
 use crate::limits::job::{LARGEST_JOB, LARGEST_RANK, MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{Gap, Job};
@@ -45,7 +45,7 @@ impl Launched {
         let mut found = Launched::default();
         let hosts = Hosts::of(all);
         for witness in digest.witnesses() {
-            if witness.places.iter().any(|place| place.kind == "pod") {
+            if witness.places.iter().any(|place| place.kind == PlaceKind::Pod) {
                 found.take_pods(witness, all, job, &hosts);
             }
         }
@@ -65,7 +65,7 @@ impl Launched {
         let nodes: BTreeMap<&str, &PlaceAccount> = digest
             .witnesses()
             .flat_map(|witness| &witness.places)
-            .filter(|place| place.kind == "node")
+            .filter(|place| place.kind == PlaceKind::Node)
             .map(|place| (place.name.as_str(), place))
             .collect();
         let is_seen = |node: &str| match nodes.get(node) {
@@ -158,7 +158,7 @@ impl Launched {
             self.size = self.size.max(said.or(counted).filter(|size| *size <= LARGEST_JOB));
         }
         let fate = |pod: &PlaceAccount| Fate {
-            place: format!("{} {}", pod.kind, pod.name),
+            place: format!("{} {}", pod.kind.noun(), pod.name),
             what: pod.fate.as_ref().map(|fate| format!("{fate}, by {source}")),
             is_over: pod.is_over,
         };

@@ -6,12 +6,12 @@
 //! that they stand for.
 //!
 //! scripts/check/python-instructions.py makes the rows and compares them: `opcode` and `dis` of 3.8.18, 3.9.18,
-//! 3.10.13, 3.11.7, 3.12.1 and 3.13.0.
+//! 3.10.13, 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2.
 
 use Operation::{
     Call, Compare, DeleteFast, Duplicate, Extended, Is, Jump, JumpIf, JumpIfNoMatch, LoadAttribute, LoadCell,
-    LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadTwoFast, MatchException, Not, Nothing, Null, Other, Pop, PopBlock,
-    PopExcept, PushCopy, PushException, SetupFinally, StoreFast, ToBool,
+    LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadTwoFast, MatchException, Not, Nothing, Other, Pop, PopBlock,
+    PopExcept, PushCopy, PushException, SetupFinally, StoreFast, ToBool, Unused,
 };
 use Way::{Absolute, Backward, Forward};
 
@@ -22,8 +22,8 @@ pub(super) enum Operation {
     Nothing,
     /// Higher bits of the next instruction's argument.
     Extended,
-    /// Push NULL.
-    Null,
+    /// Push NULL or a number: nothing is decided by these.
+    Unused,
     /// Push a local variable; two in one instruction (3.13).
     LoadFast,
     LoadTwoFast,
@@ -113,13 +113,16 @@ impl Instruction {
 
 /// The instructions of a code object, in their order; none if the version's are not known.
 pub(super) fn decode(version: (u8, u8, u8), code: &[u8]) -> Vec<Instruction> {
-    let rows = match version {
-        (3, 8, _) => V3_8,
-        (3, 9, _) => V3_9,
-        (3, 10, _) => V3_10,
-        (3, 11, _) => V3_11,
-        (3, 12, _) => V3_12,
-        (3, 13, _) => V3_13,
+    // With the first number of an instruction that a tool watches, whose cache is not known (`MIN_INSTRUMENTED_OPCODE`).
+    let (rows, first_watched) = match version {
+        (3, 8, _) => (V3_8, None),
+        (3, 9, _) => (V3_9, None),
+        (3, 10, _) => (V3_10, None),
+        (3, 11, _) => (V3_11, None),
+        (3, 12, _) => (V3_12, Some(236)),
+        (3, 13, _) => (V3_13, Some(236)),
+        (3, 14, _) => (V3_14, Some(234)),
+        (3, 15, _) => (V3_15, Some(233)),
         _ => return Vec::new(),
     };
     let known = |number: u8| {
@@ -129,8 +132,7 @@ pub(super) fn decode(version: (u8, u8, u8), code: &[u8]) -> Vec<Instruction> {
     let mut units = (0_u64..).zip(code.as_chunks::<2>().0);
     let (mut list, mut prefix) = (Vec::new(), None);
     while let Some((unit, [number, low])) = units.next() {
-        // From 236 on an instruction is one that a tool watches (3.12, 3.13): its cache is not known.
-        if version >= (3, 12, 0) && *number >= 236 {
+        if first_watched.is_some_and(|first| *number >= first) {
             return Vec::new();
         }
         let (operation, cache) = known(*number);
@@ -259,7 +261,6 @@ const V3_11: &[Row] = &[
     (Not, 0, &[12]),
     (Nothing, 0, &[9, 150, 151, 172]),
     (Nothing, 1, &[64, 65, 66, 67, 72, 73, 76, 77, 78, 79, 80, 81, 113, 121, 127, 141, 143, 166]),
-    (Null, 0, &[2]),
     (Other, 1, &[3, 4, 5, 6, 7, 8, 13, 14, 16, 60, 92, 122, 168, 169, 170, 177, 178, 179, 180]),
     (Other, 2, &[26, 27, 28, 29, 107]),
     (Other, 4, &[17, 18, 19, 20, 21, 25, 95, 153, 154, 158, 159]),
@@ -268,6 +269,7 @@ const V3_11: &[Row] = &[
     (PushCopy, 0, &[120]),
     (PushException, 0, &[35]),
     (StoreFast, 0, &[125, 161, 167]),
+    (Unused, 0, &[2]),
 ];
 
 const V3_12: &[Row] = &[
@@ -289,7 +291,6 @@ const V3_12: &[Row] = &[
     (MatchException, 0, &[36]),
     (Not, 0, &[12]),
     (Nothing, 0, &[9, 151, 172]),
-    (Null, 0, &[2]),
     (
         Other,
         1,
@@ -304,6 +305,7 @@ const V3_12: &[Row] = &[
     (PushCopy, 0, &[120]),
     (PushException, 0, &[35]),
     (StoreFast, 0, &[125, 154, 158]),
+    (Unused, 0, &[2]),
 ];
 
 const V3_13: &[Row] = &[
@@ -332,7 +334,6 @@ const V3_13: &[Row] = &[
     (MatchException, 0, &[7]),
     (Not, 0, &[43]),
     (Nothing, 0, &[30, 149, 207]),
-    (Null, 0, &[34]),
     (
         Other,
         1,
@@ -348,6 +349,98 @@ const V3_13: &[Row] = &[
     (PushException, 0, &[33]),
     (StoreFast, 0, &[110]),
     (ToBool, 3, &[40, 214, 215, 216, 217, 218, 219]),
+    (Unused, 0, &[34]),
+];
+
+const V3_14: &[Row] = &[
+    (
+        Call { callee: 2, names: 0 },
+        3,
+        &[52, 143, 144, 145, 146, 147, 148, 149, 150, 154, 155, 156, 157, 158, 159, 160, 161, 162, 163, 164, 165],
+    ),
+    (Call { callee: 2, names: 1 }, 3, &[55, 151, 152, 153]),
+    (DeleteFast, 0, &[63]),
+    (Extended, 0, &[69]),
+    (Is, 0, &[74]),
+    (Jump(Backward), 0, &[76]),
+    (Jump(Backward), 1, &[75, 175, 176]),
+    (Jump(Forward), 0, &[77]),
+    (JumpIf(When::False, Forward), 1, &[100]),
+    (JumpIf(When::Nothing, Forward), 1, &[101]),
+    (JumpIf(When::Something, Forward), 1, &[102]),
+    (JumpIf(When::True, Forward), 1, &[103]),
+    (LoadAttribute, 9, &[80, 177, 178, 179, 180, 181, 182, 183, 184, 185, 186, 187, 188, 189]),
+    (LoadCell, 0, &[83]),
+    (LoadConst, 0, &[82, 190, 191]),
+    (LoadFast, 0, &[84, 86, 88]),
+    (LoadGlobal, 4, &[92, 192, 193]),
+    (LoadTwoFast, 0, &[87, 89]),
+    (MatchException, 0, &[6]),
+    (Not, 0, &[42]),
+    (Nothing, 0, &[27, 28, 128, 196]),
+    (
+        Other,
+        1,
+        &[
+            38, 56, 57, 70, 96, 106, 119, 166, 167, 168, 169, 170, 171, 172, 173, 174, 194, 195, 197, 201, 202, 209,
+            210, 211,
+        ],
+    ),
+    (Other, 4, &[110, 198, 199, 200]),
+    (Other, 5, &[3, 44, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142]),
+    (Pop, 0, &[31]),
+    (PopExcept, 0, &[29]),
+    (PushCopy, 0, &[59]),
+    (PushException, 0, &[32]),
+    (StoreFast, 0, &[112]),
+    (ToBool, 3, &[39, 203, 204, 205, 206, 207, 208]),
+    (Unused, 0, &[33, 81, 94]),
+];
+
+const V3_15: &[Row] = &[
+    (
+        Call { callee: 2, names: 0 },
+        3,
+        &[50, 144, 145, 146, 147, 148, 149, 150, 153, 157, 158, 159, 160, 161, 162, 163, 164, 165, 166, 167, 168],
+    ),
+    (Call { callee: 2, names: 1 }, 3, &[53, 154, 155, 156]),
+    (DeleteFast, 0, &[61]),
+    (Extended, 0, &[67]),
+    (Is, 0, &[73]),
+    (Jump(Backward), 0, &[75]),
+    (Jump(Backward), 1, &[74, 181, 182]),
+    (Jump(Forward), 0, &[76]),
+    (JumpIf(When::False, Forward), 1, &[99]),
+    (JumpIf(When::Nothing, Forward), 1, &[100]),
+    (JumpIf(When::Something, Forward), 1, &[101]),
+    (JumpIf(When::True, Forward), 1, &[102]),
+    (LoadAttribute, 9, &[79, 183, 184, 185, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195]),
+    (LoadCell, 0, &[82]),
+    (LoadConst, 0, &[81]),
+    (LoadFast, 0, &[83, 85, 87]),
+    (LoadGlobal, 4, &[91, 196, 197]),
+    (LoadTwoFast, 0, &[86, 88]),
+    (MatchException, 0, &[6]),
+    (Not, 0, &[40]),
+    (Nothing, 0, &[25, 26]),
+    (Nothing, 1, &[128, 200, 201]),
+    (
+        Other,
+        1,
+        &[
+            4, 36, 54, 55, 68, 70, 95, 105, 118, 151, 152, 169, 170, 171, 172, 173, 174, 175, 176, 177, 178, 179, 180,
+            198, 199, 202, 203, 204, 208, 209, 216, 217, 218,
+        ],
+    ),
+    (Other, 4, &[109, 205, 206, 207]),
+    (Other, 5, &[3, 42, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143]),
+    (Pop, 0, &[29]),
+    (PopExcept, 0, &[27]),
+    (PushCopy, 0, &[57]),
+    (PushException, 0, &[30]),
+    (StoreFast, 0, &[111]),
+    (ToBool, 3, &[37, 210, 211, 212, 213, 214, 215]),
+    (Unused, 0, &[31, 80, 93]),
 ];
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl<'e> Execution<'e> {
         let argument = here.argument;
         match here.operation {
             Operation::Nothing => {}
-            Operation::Null => self.stack.push(Value::Unknown),
+            Operation::Unused => self.stack.push(Value::Unknown),
             Operation::LoadFast => self.load(argument)?,
             Operation::LoadTwoFast => {
                 self.load(argument >> 4)?;

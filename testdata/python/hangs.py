@@ -588,9 +588,8 @@ def busy_section():
 
 def end_of_the_program():
     """The end stops the daemon thread inside of its block."""
-    # Without a GIL the daemon thread sleeps, too, where it would attach to the interpreter.
-    asleep = 1 if getattr(sys, "_is_gil_enabled", lambda: True)() else 2
-    truth("orphaned-lock", "finalizing-interpreter", [], asleep, "Lock `AtTheEnd.lock`", "is being finalised")
+    # None: the main thread sleeps. Without a GIL the daemon thread sleeps, too, or has ended.
+    truth("orphaned-lock", "finalizing-interpreter", [], None, "Lock `AtTheEnd.lock`", "is being finalised")
     import builtins
     lock, taken = threading.Lock(), threading.Event()
 

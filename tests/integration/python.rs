@@ -72,7 +72,8 @@ impl Python {
         let Some(root) = &self.root else { return file.to_path_buf() };
         let name = file.file_name().expect("a file");
         // Written aside and renamed: another test may be running the old one.
-        let aside = root.join("tmp").join(format!("{}.{}", name.display(), std::process::id()));
+        let thread = std::thread::current().id();
+        let aside = root.join("tmp").join(format!("{}.{}.{thread:?}", name.display(), std::process::id()));
         std::fs::copy(file, &aside).expect("copied");
         std::fs::rename(&aside, root.join("tmp").join(name)).expect("renamed");
         Path::new("/tmp").join(name)

@@ -73,8 +73,11 @@ pub(crate) fn start(python: &Python, case: &str) -> (tempfile::TempDir, Target, 
     command.arg(python.sees(&testdata("python/hangs.py"))).args([case, "."]);
     let target = Target::start(&mut command);
     let truth = Truth::of(&target);
-    let asleep = truth.0["asleep"].as_u64().expect("a number") as usize;
-    let target = if asleep == 0 { target.settle_in_poll() } else { target.settle(asleep) };
+    let target = match truth.0["asleep"].as_u64() {
+        None => target.settle_asleep(),
+        Some(0) => target.settle_in_poll(),
+        Some(asleep) => target.settle(asleep as usize),
+    };
     (folder, target, truth)
 }
 

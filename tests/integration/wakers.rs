@@ -102,15 +102,14 @@ const SIDE_BY_SIDE: usize = 3;
 
 /// Judges each case of a program, which has at least so many, on a version of Python, live and from a snapshot.
 fn all_cases_are_judged_rightly(program: &str, version: &str, at_least: usize) {
-    all_are_judged_rightly(program, version, &[], at_least);
+    are_judged_rightly(program, version, &[], at_least, |_| true);
 }
 
-/// The same of cases that get more arguments.
-fn all_are_judged_rightly(program: &str, version: &str, more: &[&str], at_least: usize) {
+/// The same of cases that are meant, with more arguments.
+fn are_judged_rightly(program: &str, version: &str, more: &[&str], at_least: usize, is_meant: fn(&Case) -> bool) {
     let Some(python) = of(version) else { return crate::harness::skipped!("no Python {version}") };
     let mut cases = cases(program);
-    // Beside a busy thread the hangs are harder to see; who is healthy is seen to run.
-    cases.retain(|case| more.is_empty() || !case.is_healthy);
+    cases.retain(is_meant);
     assert!(cases.len() >= at_least, "{} cases", cases.len());
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let judge_some = || {
@@ -182,7 +181,16 @@ fn tasks_are_judged_rightly_on_3_13() {
 
 #[test]
 fn tasks_beside_a_busy_thread_are_judged_rightly() {
-    all_are_judged_rightly("python/tasks.py", "3.11.", &["busy"], 40);
+    // There the hangs are harder to see; who is healthy is seen to run.
+    are_judged_rightly("python/tasks.py", "3.11.", &["busy"], 40, |case| !case.is_healthy);
+}
+
+/// Each version has instructions of its own, by which code is known to ask again.
+#[test]
+fn waits_that_are_begun_again_are_judged_rightly_on_newer_versions() {
+    for version in ["3.14.", "3.15."] {
+        are_judged_rightly("python/wakers.py", version, &[], 5, |case| case.name.contains("_again"));
+    }
 }
 
 #[test]

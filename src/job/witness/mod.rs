@@ -98,11 +98,29 @@ pub(crate) struct JobAccount {
     pub fate: Option<String>,
 }
 
+/// Where ranks of a job run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PlaceKind {
+    #[default]
+    Node,
+    Pod,
+}
+
+impl PlaceKind {
+    /// The noun for it.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            PlaceKind::Node => "node",
+            PlaceKind::Pod => "pod",
+        }
+    }
+}
+
 /// A witness's account of a node or pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlaceAccount {
-    /// `node`, `pod`.
-    pub kind: String,
+    pub kind: PlaceKind,
     pub name: String,
     /// Names by which samples there may call their host.
     pub hosts: Vec<String>,

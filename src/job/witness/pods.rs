@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{JobAccount, PlaceAccount, Places};
+use super::{JobAccount, PlaceAccount, PlaceKind, Places};
 use crate::launcher::{JobEngine, membership};
 use crate::limits::Bounded;
 use crate::limits::job::{LONGEST_HOST_NAME, LONGEST_NODE_NAME, MOST_PLACES};
@@ -95,7 +95,7 @@ fn pod(pod: &Value, name: &str) -> PlaceAccount {
     };
     let phase = text(pod, "/status/phase").unwrap_or_default();
     PlaceAccount {
-        kind: "pod".to_owned(),
+        kind: PlaceKind::Pod,
         name: name.to_owned(),
         hosts: host.map(str::to_owned).into_iter().collect(),
         job: JOBS.iter().find_map(|key| marked("/metadata/labels", key)).or_else(owner).map(str::to_owned),

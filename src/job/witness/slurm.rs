@@ -9,7 +9,7 @@
 use serde_json::Value;
 
 use super::node_list::nodes;
-use super::{JobAccount, PlaceAccount, Places};
+use super::{JobAccount, PlaceAccount, PlaceKind, Places};
 use crate::launcher::JobEngine;
 use crate::limits::Bounded;
 use crate::limits::job::MOST_PLACES;
@@ -150,7 +150,7 @@ fn fate(states: &[String], reason: Option<&str>) -> Option<String> {
 fn place(name: &str, host: Option<&str>, fate: Option<String>) -> PlaceAccount {
     let mut hosts = vec![name.to_owned()];
     hosts.extend(host.filter(|host| *host != name && !host.is_empty()).map(str::to_owned));
-    PlaceAccount { kind: "node".to_owned(), name: name.to_owned(), hosts, fate, ..PlaceAccount::default() }
+    PlaceAccount { kind: PlaceKind::Node, name: name.to_owned(), hosts, fate, ..PlaceAccount::default() }
 }
 
 /// A number, as it stood in older versions, or with words of whether there is one.
