@@ -271,6 +271,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_later_version_writes_can_be_read() {
+        let read = |text: &str| serde_json::from_str::<JobEngine>(text).ok();
+        assert_eq!(["\"mpi\"", "\"newer\"", "7"].map(read), [Some(JobEngine::Mpi), Some(JobEngine::Other), None]);
+        let every = [JobEngine::Torchrun, JobEngine::Kubernetes, JobEngine::Ray, JobEngine::Other];
+        every.iter().for_each(|one| assert_eq!(serde_json::to_value(one).ok(), Some(one.name().into())));
+    }
+
+    #[test]
     fn the_inner_launcher_counts() {
         let slurm = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 ";
         assert_eq!(rank(slurm), Some((JobEngine::Slurm, Some("7".into()), 1, Some(2))));
