@@ -249,7 +249,7 @@ gate.wait()
 #[test]
 fn threads_have_the_names_that_threading_gave_them() {
     for (version, python) in pythons() {
-        let target = Target::start(python.command().args(["-c", NAMES]));
+        let target = Target::start(python.command().args(["-c", NAMES])).settle(5);
         let look = attach(&target.pids, &[]);
         let threads = look.json["processes"][0]["threads"].as_array().expect("a list");
         let names: Vec<_> = threads.iter().filter_map(|t| t["name"].as_str()).collect();
