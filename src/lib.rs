@@ -153,7 +153,6 @@
 //! run/judge/           when to sample a command, and what its samples prove
 //! snapshot/            captured facts in a file
 //! symbols/             names of addresses
-//! sys/                 system calls, and all `unsafe` code
 //! threads/             stacks with Python's frames merged in
 //! unwind/              native stacks
 //! verdict/             the meaning of the graph: verdict and sentences
@@ -191,7 +190,7 @@
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
 //! * Every loop over foreign memory is bounded by a row of `limits`, every length checked: no input makes lockscope panic, and
 //!   where a bound hides something the report says so.
-//! * `unsafe` stands in one folder, `sys`, and in the recorder's library, which is no part of this crate.
+//! * `unsafe` stands in one file, `sys.rs`, and in the recorder's library, which is no part of this crate.
 //! * What depends on the machine (registers, system calls, code) stands behind `arch::Architecture`, a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
 
