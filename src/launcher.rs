@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::job::LARGEST_RANK;
 
-/// What started a job's ranks, or the processes of a cluster.
+/// The launcher that started the ranks of a job, or the library whose cluster it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -65,7 +65,7 @@ impl JobEngine {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Job {
-    /// What started its ranks.
+    /// Its engine.
     pub engine: JobEngine,
     /// The engine's name for it; null where the engine sets none.
     pub id: Option<String>,

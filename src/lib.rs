@@ -73,7 +73,7 @@
 //! waits::model         -> image waits::label waits::kinds
 //! waits::proof         -> waits::model
 //! waits::circumstances -> image waits::model
-//! waits::cluster       -> launcher
+//! waits::cluster       -> launcher waits::kinds
 //! waits::collective    ->
 //! waits::accounts      -> image waits::model
 //! waits::observations  -> image waits::accounts waits::kinds waits::model waits::circumstances waits::cluster waits::collective

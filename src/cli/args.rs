@@ -275,7 +275,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// What the jobs that are meant were started by; `None`: by anything.
+    /// The engine of the jobs that are sampled; `None` is any.
     pub(super) fn of_jobs(self) -> Option<JobEngine> {
         match self {
             Engine::Auto => None,

@@ -84,7 +84,7 @@ pub struct JobRanks {
     /// Its name: engine, id and step.
     #[serde(default)]
     pub job: Option<String>,
-    /// What started its ranks.
+    /// Its engine.
     pub engine: JobEngine,
     /// The noun for a member that has no rank: `process`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

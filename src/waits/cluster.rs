@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::kinds::{self, Kind};
 use crate::launcher::JobEngine;
 
 /// A process of a cluster, by its own memory.
@@ -45,7 +46,7 @@ pub struct ClusterMember {
     pub granted: Vec<Granted>,
 }
 
-/// What a process does in a cluster.
+/// The part of a process in a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -102,11 +103,26 @@ pub enum ClusterThing {
     Answer,
 }
 
+impl ClusterThing {
+    /// Its kind of resource in a cluster of Dask.
+    pub(crate) fn kind_of_dask(self) -> &'static Kind {
+        match self {
+            ClusterThing::Lock => kinds::DASK_LOCK,
+            ClusterThing::Semaphore => kinds::DASK_SEMAPHORE,
+            ClusterThing::Event => kinds::DASK_EVENT,
+            ClusterThing::Queue => kinds::DASK_QUEUE,
+            ClusterThing::Variable => kinds::DASK_VARIABLE,
+            ClusterThing::Result => kinds::DASK_RESULT,
+            ClusterThing::Wait | ClusterThing::Answer => kinds::DASK_ANSWER,
+        }
+    }
+}
+
 /// A process's role in a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterRole {
-    /// What it does there.
+    /// Its part there.
     pub role: ClusterPart,
     /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +175,7 @@ pub struct ClusterRequest {
     /// The task that it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// What it asks for.
+    /// The kind of thing that it asks for.
     pub what: ClusterThing,
     /// The name of it, or the keys of the tasks whose results are wanted.
     pub names: Vec<String>,

@@ -14,8 +14,8 @@ use super::sentences::{Sentences, are_there, at_place, called, listed};
 use crate::launcher::JobEngine;
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{
-    self, CallSite, Capture, Certainty, ClusterPart, ClusterRequest, ClusterThing, Edge, Finding, Gap, Hold, JobRanks,
-    Needs, Process, Proof, RankGroup, Report, Resource, Severity, SourceKind, ThreadReference, ThreadState, Wait,
+    self, CallSite, Capture, Certainty, ClusterPart, ClusterRequest, Edge, Finding, Gap, Hold, JobRanks, Needs,
+    Process, Proof, RankGroup, Report, Resource, Severity, SourceKind, ThreadReference, ThreadState, Wait,
 };
 use crate::waits::kinds::{self, Kind};
 
@@ -339,15 +339,7 @@ fn kind(engine: JobEngine, request: &ClusterRequest) -> &'static Kind {
     if engine == JobEngine::Ray {
         return kinds::RAY_TASK;
     }
-    match request.what {
-        ClusterThing::Lock => kinds::DASK_LOCK,
-        ClusterThing::Semaphore => kinds::DASK_SEMAPHORE,
-        ClusterThing::Event => kinds::DASK_EVENT,
-        ClusterThing::Queue => kinds::DASK_QUEUE,
-        ClusterThing::Variable => kinds::DASK_VARIABLE,
-        ClusterThing::Result => kinds::DASK_RESULT,
-        _ => kinds::DASK_ANSWER,
-    }
+    request.what.kind_of_dask()
 }
 
 fn proof(link: &Link) -> Proof {

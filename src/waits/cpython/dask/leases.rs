@@ -13,13 +13,13 @@ use crate::limits;
 use crate::limits::cpython::{LEASES, SHARED_OBJECTS};
 use crate::python::inspect::frames_of;
 use crate::python::objects::Objects;
-use crate::waits::kinds::{self, Kind};
+use crate::waits::cluster::ClusterThing;
 use crate::waits::model::TakenAt;
 
 /// A process's part of one lock or semaphore.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Lease {
-    pub(super) kind: &'static Kind,
+    pub(super) what: ClusterThing,
     pub(super) name: String,
     pub(super) object: Addr,
     /// How many may have one.
@@ -73,8 +73,8 @@ fn read(objects: &Objects<'_>, object: Addr) -> Option<Lease> {
         return None;
     }
     let name = key_text(objects, objects.attribute(object, "name")?)?;
-    let lease = |kind, most, leases| Lease {
-        kind,
+    let lease = |what, most, leases| Lease {
+        what,
         name: name.clone(),
         object,
         most,
@@ -88,13 +88,13 @@ fn read(objects: &Objects<'_>, object: Addr) -> Option<Lease> {
         let most = objects.attribute(object, "max_leases").and_then(|most| objects.unsigned(most))?;
         let leases = objects.bounded_sequence(list, LEASES, || format!("leases of {name}"))?;
         let leases: Vec<String> = leases.into_iter().filter_map(|lease| objects.text(lease)).collect();
-        let kind = if class == "Lock" && most == 1 { kinds::DASK_LOCK } else { kinds::DASK_SEMAPHORE };
-        return (!leases.is_empty()).then(|| lease(kind, most, leases));
+        let what = if class == "Lock" && most == 1 { ClusterThing::Lock } else { ClusterThing::Semaphore };
+        return (!leases.is_empty()).then(|| lease(what, most, leases));
     }
     // Before locks were semaphores (from distributed 2024.7.1 on they are): who has it has noted so.
     let id = objects.attribute(object, "id").and_then(|id| objects.text(id))?;
     let is_held = objects.attribute(object, "_locked").and_then(|locked| objects.unsigned(locked)) == Some(1);
-    (is_held && class == "Lock").then(|| lease(kinds::DASK_LOCK, 1, vec![id]))
+    (is_held && class == "Lock").then(|| lease(ClusterThing::Lock, 1, vec![id]))
 }
 
 /// Locks and semaphores in variables of frames, in globals that their code names, and in attributes of these.

@@ -15,10 +15,8 @@ use crate::limits::cpython::{CLUSTER_OBJECTS, CLUSTER_TASKS};
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
 use crate::waits::cluster::{
-    ClusterLease, ClusterMember, ClusterPart, ClusterRequest, ClusterRole, ClusterThing, Granted, RunningTask,
-    WaitingTask,
+    ClusterLease, ClusterMember, ClusterPart, ClusterRequest, ClusterRole, Granted, RunningTask, WaitingTask,
 };
-use crate::waits::kinds;
 use crate::waits::thread::Process;
 
 /// Classes with a list of their instances, and what such an instance makes of a process; the first is what a process is at heart.
@@ -139,7 +137,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     for lease in facts.leases() {
         let tid = lease.state.and_then(|state| inspector.python.threads.get(state)?.tid);
         member.leases.push(ClusterLease {
-            what: if lease.kind == kinds::DASK_LOCK { ClusterThing::Lock } else { ClusterThing::Semaphore },
+            what: lease.what,
             name: lease.name.clone(),
             most: lease.most,
             leases: lease.leases.clone(),

@@ -17,8 +17,8 @@ use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::cluster::ClusterThing;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::kinds::{self, Kind};
 use crate::waits::label::Label;
 use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
@@ -46,7 +46,7 @@ pub(super) fn decode(
         state: Vec::new(),
         role: None,
     };
-    let is_lock = [kinds::DASK_LOCK, kinds::DASK_SEMAPHORE].contains(&request.kind);
+    let is_lock = matches!(request.what, ClusterThing::Lock | ClusterThing::Semaphore);
     let ownership = if is_lock { Ownership::private(HolderRule::Lease) } else { Ownership::Unknown };
     let evidence = vec![request.evidence.clone()];
     let mut decoded = below.refined(resource, &[], evidence);
@@ -63,7 +63,7 @@ pub(super) fn holders(family: &Cpython<'_>, blocked: &Blocked<'_>, key: &Resourc
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         for lease in facts.leases() {
-            if key.scope != scope(process, facts, lease.kind, &lease.name) {
+            if key.scope != scope(process, facts, lease.what, &lease.name) {
                 continue;
             }
             let Some(tid) = lease.state.and_then(|state| facts.inspector.python.threads.get(state)?.tid) else {
@@ -95,16 +95,16 @@ pub(super) fn holders(family: &Cpython<'_>, blocked: &Blocked<'_>, key: &Resourc
 }
 
 /// Where a thing of the cluster lives: the same for all processes that know its scheduler.
-fn scope(process: &Process<'_>, facts: &Facts<'_>, kind: &'static Kind, name: &str) -> Scope {
+fn scope(process: &Process<'_>, facts: &Facts<'_>, what: ClusterThing, name: &str) -> Scope {
     let cluster = facts.cluster().and_then(|cluster| cluster.scheduler.clone());
     let cluster = cluster.unwrap_or_else(|| format!("process {}", process.context.process));
-    Scope::System(format!("dask:{cluster}:{}:{name}", kind.name))
+    Scope::System(format!("dask:{cluster}:{}:{name}", what.kind_of_dask().name))
 }
 
 fn resource_key(process: &Process<'_>, facts: &Facts<'_>, request: &Request) -> ResourceKey {
     ResourceKey {
-        kind: request.kind,
-        scope: scope(process, facts, request.kind, &request.names.join(" ")),
+        kind: request.what.kind_of_dask(),
+        scope: scope(process, facts, request.what, &request.names.join(" ")),
         address: Addr(0),
     }
 }
@@ -115,7 +115,7 @@ fn label(request: &Request) -> Label {
         0 => None,
         more => Some(format!("and {more} more")),
     };
-    Label::from(request.kind.noun).named(request.names.first().cloned()).with_detail(detail)
+    Label::from(request.what.kind_of_dask().noun).named(request.names.first().cloned()).with_detail(detail)
 }
 
 /// Whether a frame is Dask's own, or of the libraries that it waits by: by the module that its code is of, as programs lie in folders

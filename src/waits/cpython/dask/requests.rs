@@ -14,7 +14,6 @@ use crate::limits::cpython::{GATHERED_FUTURES, LIBRARY_FRAMES};
 use crate::python::PythonFrame;
 use crate::python::objects::Objects;
 use crate::waits::cluster::ClusterThing;
-use crate::waits::kinds::{self, Kind};
 
 /// Where `sync` is.
 const UTILITIES: &str = "distributed.utils";
@@ -22,8 +21,7 @@ const UTILITIES: &str = "distributed.utils";
 /// One request of a thread to the cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
-    pub(super) kind: &'static Kind,
-    /// The word for it in digests.
+    /// The kind of thing that it asks for.
     pub(super) what: ClusterThing,
     /// The names of the awaited objects, or the keys of tasks.
     pub(super) names: Vec<String>,
@@ -45,7 +43,6 @@ pub(super) struct Request {
 
 /// The coroutine's purpose.
 struct Wanted {
-    kind: &'static Kind,
     what: ClusterThing,
     names: Vec<String>,
     gap: Option<Gap>,
@@ -87,7 +84,6 @@ pub(super) fn find(facts: &Facts<'_>, tid: i32) -> Option<Request> {
     let mark = mark(facts, variable("future"), event);
     let told = format!("it is in distributed.utils.sync for {}", mark.1);
     Some(Request {
-        kind: wanted.kind,
         what: wanted.what,
         names: wanted.names,
         mark: mark.0,
@@ -109,14 +105,14 @@ fn wanted(
     argument: &dyn Fn(&str) -> Option<Addr>,
     call: impl Fn() -> Option<String>,
 ) -> Wanted {
-    let one = |kind: &'static Kind, what, name: Option<String>| {
+    let one = |what: ClusterThing, name: Option<String>| {
         let gap = name.is_none().then(|| {
             Gap::new(
-                format!("the name of a {}", kind.noun),
+                format!("the name of a {}", what.kind_of_dask().noun),
                 "its object does not have the shape of the versions that are known",
             )
         });
-        Wanted { kind, what, names: name.into_iter().collect(), gap }
+        Wanted { what, names: name.into_iter().collect(), gap }
     };
     let name_of = |object: Addr| objects.member(object, "name").and_then(|name| key_text(objects, name));
     if let Some(bound) = objects.bound(function) {
@@ -126,16 +122,16 @@ fn wanted(
             "_acquire" if objects.member(object, "_leases").is_some() => {
                 let most = objects.member(object, "max_leases").and_then(|most| objects.unsigned(most));
                 let is_lock = most == Some(1) && class == "Lock";
-                let (kind, what) = if is_lock { LOCK } else { SEMAPHORE };
-                return one(kind, what, name_of(object));
+                let what = if is_lock { ClusterThing::Lock } else { ClusterThing::Semaphore };
+                return one(what, name_of(object));
             }
             "_result" | "_exception" | "_traceback" => {
                 let key = objects.member(object, "key").and_then(|key| key_text(objects, key));
-                return one(kinds::DASK_RESULT, ClusterThing::Result, key);
+                return one(ClusterThing::Result, key);
             }
             "_gather" => return results(objects, arguments.first().copied()),
-            "_get" | "_put" if class == "Queue" => return one(kinds::DASK_QUEUE, ClusterThing::Queue, name_of(object)),
-            "_get" if class == "Variable" => return one(kinds::DASK_VARIABLE, ClusterThing::Variable, name_of(object)),
+            "_get" | "_put" if class == "Queue" => return one(ClusterThing::Queue, name_of(object)),
+            "_get" if class == "Variable" => return one(ClusterThing::Variable, name_of(object)),
             _ => {}
         }
     } else if objects.function_name(function).as_deref() == Some("_wait") {
@@ -143,17 +139,14 @@ fn wanted(
     } else if let Some(operation) = operation(objects, function) {
         let name = || argument("name").and_then(|name| key_text(objects, name));
         match operation.as_str() {
-            "event_wait" => return one(kinds::DASK_EVENT, ClusterThing::Event, name()),
+            "event_wait" => return one(ClusterThing::Event, name()),
             // Before locks were semaphores (from distributed 2024.7.1 on they are).
-            "lock_acquire" => return one(kinds::DASK_LOCK, ClusterThing::Lock, name()),
+            "lock_acquire" => return one(ClusterThing::Lock, name()),
             _ => {}
         }
     }
-    Wanted { kind: kinds::DASK_ANSWER, what: ClusterThing::Answer, names: call().into_iter().collect(), gap: None }
+    Wanted { what: ClusterThing::Answer, names: call().into_iter().collect(), gap: None }
 }
-
-const LOCK: (&Kind, ClusterThing) = (kinds::DASK_LOCK, ClusterThing::Lock);
-const SEMAPHORE: (&Kind, ClusterThing) = (kinds::DASK_SEMAPHORE, ClusterThing::Semaphore);
 
 /// The results of tasks: of those futures that have none yet.
 fn results(objects: &Objects<'_>, futures: Option<Addr>) -> Wanted {
@@ -174,7 +167,7 @@ fn results(objects: &Objects<'_>, futures: Option<Addr>) -> Wanted {
         )
     });
     let names = known.into_iter().filter(|(is_pending, _)| *is_pending).map(|(_, key)| key).collect();
-    Wanted { kind: kinds::DASK_RESULT, what: ClusterThing::Result, names, gap }
+    Wanted { what: ClusterThing::Result, names, gap }
 }
 
 /// The operation that a call to the scheduler requests: `send_recv_from_rpc` has it in its closure.

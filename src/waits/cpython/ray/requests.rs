@@ -28,7 +28,7 @@ const CALLS: [(&str, &str); 2] = [("get_objects", "object_refs"), ("wait", "ray_
 /// One request of a thread.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
-    /// The word for it in digests: `result`, or `wait` where one of several is enough.
+    /// Results, or one of several.
     pub(super) what: ClusterThing,
     pub(super) wanted: Vec<Wanted>,
     /// It gives up by itself.

@@ -224,7 +224,7 @@ class Namespaces:
     ipc: Optional[int] = None
 
 
-#: What started a job's ranks, or the processes of a cluster.
+#: The launcher that started the ranks of a job, or the library whose cluster it is.
 JobEngine = Literal["torchrun", "torch", "mpi", "slurm", "kubernetes", "dask", "ray", "other"]
 
 
@@ -232,7 +232,7 @@ JobEngine = Literal["torchrun", "torch", "mpi", "slurm", "kubernetes", "dask", "
 class Job:
     """A job, as its engine names it."""
 
-    #: What started its ranks.
+    #: Its engine.
     engine: JobEngine
 
     #: The engine's name for it; null where the engine sets none.
@@ -287,7 +287,7 @@ class Identity:
     addresses: List[str] = field(default_factory=list)
 
 
-#: What a process does in a cluster.
+#: The part of a process in a cluster.
 ClusterPart = Literal["worker", "scheduler", "client", "nanny", "other"]
 
 
@@ -295,7 +295,7 @@ ClusterPart = Literal["worker", "scheduler", "client", "nanny", "other"]
 class ClusterRole:
     """A process's role in a cluster."""
 
-    #: What it does there.
+    #: Its part there.
     role: ClusterPart
 
     #: Its address.
@@ -351,7 +351,7 @@ class ClusterRequest:
     #: The thread.
     tid: int
 
-    #: What it asks for.
+    #: The kind of thing that it asks for.
     what: ClusterThing
 
     #: The name of it, or the keys of the tasks whose results are wanted.
@@ -1287,7 +1287,7 @@ class RankGroup:
 class JobRanks:
     """All ranks of a job."""
 
-    #: What started its ranks.
+    #: Its engine.
     engine: JobEngine
 
     #: Ranks that have a sample: `0-2,5`.
