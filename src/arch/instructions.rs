@@ -61,6 +61,13 @@ pub struct Place {
     pub is_thread_local: bool,
 }
 
+impl Place {
+    /// The place so many bytes from the thread pointer.
+    pub fn of_thread(displacement: u64) -> Place {
+        Place { base: None, index: None, displacement, is_thread_local: true }
+    }
+}
+
 /// How much of a register an instruction moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
@@ -194,6 +201,13 @@ impl Effect {
             Effect::Store { .. } => RegisterMask::default(),
             Effect::Other { writes, .. } => writes,
         }
+    }
+
+    /// Whether a register gets a value that each thread has of its own. The word `guard`, with which functions check their stack,
+    /// says nothing.
+    pub fn loads_of_thread(&self, guard: Option<u64>) -> bool {
+        let (Effect::Load { from: place, .. } | Effect::Address { of: place, .. }) = self else { return false };
+        place.is_some_and(|place| place.is_thread_local && guard.is_none_or(|guard| place != Place::of_thread(guard)))
     }
 
     /// The place in memory that it writes to, but for the stack's top.

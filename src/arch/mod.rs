@@ -510,6 +510,15 @@ impl Architecture {
         }
     }
 
+    /// Where functions read the word with which they check their stack, in bytes from the thread pointer: `tcbhead_t.stack_guard`
+    /// (sysdeps/x86_64/nptl/tls.h). On other machines it is a variable of the C library.
+    pub(crate) fn stack_guard(self) -> Option<u64> {
+        match self {
+            Architecture::X86_64 => Some(0x28),
+            Architecture::Aarch64 => None,
+        }
+    }
+
     /// Where glibc keeps the address of a thread's table of thread-local storage, in bytes from the thread pointer: `tcbhead_t.dtv`
     /// (sysdeps/x86_64/nptl/tls.h, sysdeps/aarch64/nptl/tls.h).
     pub(crate) fn glibc_storage_table(self) -> u64 {

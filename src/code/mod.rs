@@ -54,6 +54,10 @@ pub(crate) struct CallsAndWrites {
     pub writes: Vec<(Addr, Addr)>,
     /// The call that the frame is in.
     pub current: Option<CallSite>,
+    /// It uses what each thread has of its own: another thread may get other values here.
+    pub is_of_thread: bool,
+    /// It calls a function whose address it has in a register, and that is not known.
+    pub is_open: bool,
 }
 
 /// Reads the code of one process.
@@ -91,17 +95,16 @@ impl<'a> Code<'a> {
         self.read(start, length, Some(frame.lookup), values)
     }
 
-    /// The calls of a function that was called with these arguments and has returned, within its first `length` bytes.
+    /// The calls and writes of a function that was called with these arguments and has returned, within its first `length` bytes.
     pub(crate) fn calls_of(
         &self,
         function: Addr,
         length: usize,
         arguments: Arguments,
         thread_pointer: Option<Addr>,
-    ) -> Vec<CallSite> {
+    ) -> CallsAndWrites {
         let length = self.length(function, 0).min(length);
         self.read(function, length, None, RegisterState::of_call(self.image.architecture, arguments, thread_pointer))
-            .calls
     }
 
     /// How many bytes of the function that covers `within` are read: as many as its symbol says, if these are more than `least`.
@@ -193,6 +196,7 @@ impl<'a> Code<'a> {
                 Flow::Jump(target) if self.is_last_call(target, start) => target,
                 flow => {
                     for effect in decoder.effects().iter() {
+                        found.is_of_thread |= effect.loads_of_thread(architecture.stack_guard());
                         found
                             .writes
                             .extend(effect.written().and_then(|place| values.address(place)).map(|to| (at, Addr(to))));
@@ -212,6 +216,7 @@ impl<'a> Code<'a> {
             };
             let returns = self.returns(target);
             has_ended = !returns || matches!(instruction.flow, Flow::Jump(_));
+            found.is_open |= matches!(target, Target::Register(register) if values.now.get(register).is_none());
             let (target, function) = self.called_with(&values, target);
             let is_self = function.as_deref().is_some_and(|name| base_symbol(name) == "pthread_self");
             let mut arguments = Arguments::default();
@@ -226,6 +231,7 @@ impl<'a> Code<'a> {
             }
             values.forget_caller_saved();
             if is_self {
+                found.is_of_thread = true;
                 values.set(architecture.result(), values.thread_pointer);
             }
         }

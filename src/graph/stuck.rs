@@ -161,7 +161,7 @@ impl Rules<'_, '_> {
                 counted.push(holder);
             } else {
                 // A candidate may let go, whether or not it may be part of a cycle.
-                all_count &= self.premise != Premise::Proven;
+                all_count &= self.premise != Premise::Proven || proves_hold(hold);
             }
         }
         let wakers: Vec<Node> = graph.wakers.get(&node).cloned().unwrap_or_default();

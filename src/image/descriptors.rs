@@ -115,6 +115,9 @@ pub(crate) struct FileLock {
     pub start: u64,
     /// Last byte; `u64::MAX` for the end of the file.
     pub end: u64,
+    /// The process did not request it, but shares the open file of one that did.
+    #[serde(default)]
+    pub inherited: bool,
 }
 
 impl FileLock {
@@ -122,6 +125,11 @@ impl FileLock {
     /// process for a lock of fcntl of that kind, and the taker for one of flock.
     pub(crate) fn is_of_open_file(&self) -> bool {
         self.pid == -1 || self.kind == "FLOCK"
+    }
+
+    /// Whether another line is of the same lock, perhaps for another process that shares its open file.
+    pub(crate) fn is_same(&self, other: &FileLock) -> bool {
+        FileLock { pid: self.pid, inherited: self.inherited, ..other.clone() } == *self
     }
 }
 

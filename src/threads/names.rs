@@ -103,7 +103,7 @@ impl Search<'_> {
                     if !self.code.reaches(site.at, frame.lookup) {
                         continue;
                     }
-                    for inner in self.code.calls_of(target, FIRST_BYTES, site.arguments, Some(own)) {
+                    for inner in self.code.calls_of(target, FIRST_BYTES, site.arguments, Some(own)).calls {
                         self.name(&inner, own, thread);
                     }
                 }
@@ -123,7 +123,7 @@ impl Search<'_> {
         *self
             .names_a_thread
             .entry(function)
-            .or_insert_with(|| code.calls_of(function, FIRST_BYTES, [None; 4], None).iter().any(is_naming))
+            .or_insert_with(|| code.calls_of(function, FIRST_BYTES, [None; 4], None).calls.iter().any(is_naming))
     }
 
     fn name(&mut self, site: &CallSite, own: Addr, thread: &ThreadImage) {

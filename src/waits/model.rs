@@ -33,6 +33,8 @@ pub(crate) enum Strength {
     Inferred,
     /// Inferred by a rule that leaves no other holder unless the program misuses the lock.
     Sole,
+    /// The kernel records it, as of one that shares what another took, and may give it back, too.
+    Sharer,
     /// Memory, registers or the kernel record it.
     Recorded,
 }
@@ -43,7 +45,7 @@ impl Strength {
         match self {
             Strength::Candidate | Strength::SoleCandidate => Certainty::Candidate,
             Strength::Inferred | Strength::Sole => Certainty::Inferred,
-            Strength::Recorded => Certainty::Exact,
+            Strength::Sharer | Strength::Recorded => Certainty::Exact,
         }
     }
 }
@@ -287,9 +289,10 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Whether a cycle may run through it. A candidate is not enough, unless every other thread is ruled out as the holder.
+    /// Whether a cycle may run through it. A candidate is not enough, unless every other thread is ruled out as the holder. Of those
+    /// that share what was taken, the taker explains more.
     pub(crate) fn closes_cycles(&self) -> bool {
-        self.strength > Strength::Candidate
+        !matches!(self.strength, Strength::Candidate | Strength::Sharer)
     }
 
     /// Whether the holder is more than a candidate.

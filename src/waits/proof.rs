@@ -61,7 +61,7 @@ impl Hold {
     /// The proof that this holder has it.
     pub(crate) fn proof(&self) -> Proof {
         match self.strength {
-            Strength::Recorded => Proof::Recorded,
+            Strength::Sharer | Strength::Recorded => Proof::Recorded,
             Strength::Sole => Proof::Code,
             Strength::Inferred | Strength::SoleCandidate | Strength::Candidate => Proof::Absence,
         }

@@ -96,6 +96,35 @@ static void two_files(const char *folder) {
     flock(second, LOCK_EX);
 }
 
+/* Two processes lock a file each. Each then waits for a child, which shares its open file and asks for the other's lock: of the four,
+ * only the two children ask, and each lock belongs to two. If `goes_on`, a third child of the first shares its lock, too. */
+static void children_with_files(const char *folder, int goes_on) {
+    const char *names[2] = { "jobs.lock", "status.lock" };
+    int told[2][2], pids[2];
+    if (pipe(told[0]) || pipe(told[1]) || pipe(pids)) abort();
+    pid_t other = child();
+    int self = other == 0;
+    char byte = 'x';
+    if (flock(opened(folder, names[self]), LOCK_EX)) abort();
+    if (write(told[self][1], &byte, 1) != 1 || read(told[!self][0], &byte, 1) != 1) abort();
+    if (goes_on && !self && child() == 0)
+        for (;;) pause();
+    pid_t asks = child();
+    if (asks == 0) {
+        flock(opened(folder, names[!self]), LOCK_EX);
+        _exit(0);
+    }
+    if (self) {
+        if (write(pids[1], &asks, sizeof asks) != sizeof asks) abort();
+    } else {
+        pid_t others_child;
+        if (read(pids[0], &others_child, sizeof others_child) != sizeof others_child) abort();
+        printf("READY pids=%d,%d,%d,%d\n", getpid(), other, asks, others_child);
+        fflush(stdout);
+    }
+    waitpid(asks, 0, 0);
+}
+
 static struct flock whole(short type) {
     struct flock lock = { 0 };
     lock.l_type = type, lock.l_whence = SEEK_SET;
@@ -181,6 +210,8 @@ int main(int count, char **arguments) {
     else if (!strcmp(which, "shared-open-file")) two_open_files(arguments[2], 1);
     else if (!strcmp(which, "waits-for-writer")) waits_for_writer();
     else if (!strcmp(which, "own-pipe")) own_pipe();
+    else if (!strcmp(which, "children-with-files")) children_with_files(arguments[2], 0);
+    else if (!strcmp(which, "children-that-go-on")) children_with_files(arguments[2], 1);
     else if (!strcmp(which, "two-files") && count > 2) two_files(arguments[2]);
     else if (!strcmp(which, "allocates-after-fork")) allocates_after_fork();
     else if (!strcmp(which, "one-write")) one_write();

@@ -164,12 +164,16 @@ def main():
     with open(tasks) as file:
         tasks = json.load(file)
     for command in tasks["compile"]:
+        began = time.monotonic()
         done = run(command)
+        print("compile", command[-1], round(time.monotonic() - began, 1), flush=True)
         if done.returncode:
             sys.exit(done.stderr)
     told = {}
     for name, command in tasks["commands"].items():
+        began = time.monotonic()
         done = run(command)
+        print("command", name, round(time.monotonic() - began, 1), flush=True)
         told[name] = dict(status=done.returncode, output=done.stdout, errors=done.stderr)
     for case in tasks["cases"]:
         began = time.monotonic()

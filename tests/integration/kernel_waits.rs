@@ -47,6 +47,21 @@ fn pipes_and_file_locks_between_processes() {
 }
 
 #[test]
+fn a_lock_that_a_parent_and_its_child_share_is_held_by_both() {
+    for (case, verdict, findings) in
+        [("children-with-files", "deadlock", &["file-lock-cycle"][..]), ("children-that-go-on", "blocked", &[])]
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = start(case, folder.path());
+        asleep_in(&target, &["61", "73"]);
+        for look in looks(&target) {
+            assert_eq!((look.verdict(), look.findings()), (verdict, findings.to_vec()), "{case}: {}", look.text);
+            assert!(look.says("jobs.lock") && look.says("status.lock"), "{case}: {}", look.text);
+        }
+    }
+}
+
+#[test]
 fn a_lock_of_an_open_file_that_a_third_process_could_give_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let target = start("shared-open-file", folder.path());

@@ -221,11 +221,14 @@ fn of_open_files(proc_fs: &ProcFs, files: &BTreeSet<String>, locks: &mut Vec<Fil
             let text = std::fs::read_to_string(directory.join("fdinfo").join(descriptor.number.to_string()));
             let text = text.unwrap_or_default();
             let lines = text.lines().filter_map(|line| parse_lock(line.strip_prefix("lock:")?));
-            found.extend(lines.filter(FileLock::is_of_open_file).map(|lock| FileLock { pid, ..lock }));
+            found.extend(lines.filter(FileLock::is_of_open_file).map(|lock| {
+                let inherited = lock.pid > 0 && lock.pid != pid;
+                FileLock { pid, inherited, ..lock }
+            }));
         }
     }
     found.dedup();
-    let is_known = |lock: &FileLock| found.iter().any(|one| FileLock { pid: lock.pid, ..one.clone() } == *lock);
+    let is_known = |lock: &FileLock| found.iter().any(|one| lock.is_same(one));
     locks.retain(|lock| !is_known(lock));
     locks.extend(found);
 }

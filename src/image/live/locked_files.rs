@@ -76,7 +76,7 @@ pub(super) fn parse_lock(line: &str) -> Option<FileLock> {
         "EOF" => u64::MAX,
         number => number.parse().ok()?,
     };
-    Some(FileLock { kind, write, blocked, pid, device, inode, start, end })
+    Some(FileLock { kind, write, blocked, pid, device, inode, start, end, inherited: false })
 }
 
 #[cfg(test)]

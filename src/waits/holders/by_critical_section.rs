@@ -284,7 +284,7 @@ fn taken(
         let CallsAndWrites { calls: mut sites, writes, .. } = steps.code().read_around(frame, thread.pthread);
         // Calls in another branch do not concern this thread.
         sites.retain(|site| !steps.code().is_elsewhere(site.at, frame.lookup));
-        let mut changes = steps.changes(start, sites, &mut guarded, depth);
+        let mut changes = steps.changes(start, &sites, &mut guarded, depth);
         for change in changes.iter_mut().filter(|change| change.takes) {
             let of_lock = writes.iter().filter(|(_, to)| Some(*to) == change.lock);
             change.writes = of_lock.map(|(at, _)| *at).collect();

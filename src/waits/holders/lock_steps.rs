@@ -4,11 +4,11 @@
 //! where it returns, and those of its callers that it gave back. Called functions of the same module are read, to a bounded depth:
 //! guards, destructors and helpers take and give back for their callers. It knows no thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use crate::code::{Arguments, CallSite, Code, Goal};
+use crate::code::{Arguments, CallSite, CallsAndWrites, Code, Goal};
 use crate::image::Addr;
 use crate::limits::code::{CALLED_DEPTH, CALLED_FUNCTIONS, LARGEST_FUNCTION};
 use crate::symbols::{base_symbol, is_named};
@@ -19,11 +19,34 @@ use crate::waits::thread::Process;
 /// A function, the goal in it, and the addresses that a path may not use.
 type PathQuestion = (Addr, Goal, Vec<Addr>);
 
-/// A table of calls, a function, its arguments, the depth to which it is read, and the thread's descriptor.
-type CalledQuestion = (&'static LockCalls, Addr, Arguments, usize, Option<Addr>);
+/// A table of calls, a function, its arguments, the depth to which it is read, and the thread's descriptor, where the answer is not
+/// the same for all threads.
+type CalledQuestion = (&'static LockCalls, Addr, Arguments, usize, Option<Option<Addr>>);
 
 /// A lock that a called function takes or gives back, whether it takes it, and whether it always does.
 type ByCalled = (Option<Addr>, bool, bool);
+
+/// What a called function does to locks.
+#[derive(Debug, Clone, Default)]
+struct Called {
+    changes: Rc<Vec<ByCalled>>,
+    needs: Needs,
+}
+
+/// What the effect of code depends on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Needs {
+    /// The values that it is called with: without them a lock or a function is unknown.
+    arguments: bool,
+    /// What each thread has of its own.
+    thread: bool,
+}
+
+impl Needs {
+    fn and(self, other: Needs) -> Needs {
+        Needs { arguments: self.arguments || other.arguments, thread: self.thread || other.thread }
+    }
+}
 
 /// The code of one process, as far as it was read.
 #[derive(Debug, Default)]
@@ -34,7 +57,9 @@ pub(crate) struct Memo {
     matters: RefCell<HashMap<(&'static LockCalls, Addr, usize), bool>>,
     paths: RefCell<HashMap<PathQuestion, Option<bool>>>,
     /// The locks that called functions take and give back.
-    called: RefCell<HashMap<CalledQuestion, Rc<Vec<ByCalled>>>>,
+    called: RefCell<HashMap<CalledQuestion, Called>>,
+    /// The code of called functions, by their arguments, and by the thread's descriptor where that matters.
+    read: RefCell<HashMap<(Addr, Arguments, Option<Option<Addr>>), Rc<CallsAndWrites>>>,
 }
 
 /// A call's effect on a lock.
@@ -81,6 +106,8 @@ pub(super) struct LockSteps<'r> {
     code: Code<'r>,
     calls: &'static LockCalls,
     thread_pointer: Option<Addr>,
+    /// The needs of the called functions that were read last.
+    needs: Cell<Needs>,
 }
 
 impl<'r> LockSteps<'r> {
@@ -92,7 +119,7 @@ impl<'r> LockSteps<'r> {
         thread_pointer: Option<Addr>,
     ) -> Self {
         let code = Code::new(process.context.image, process.context.symbols);
-        LockSteps { memo, process, code, calls, thread_pointer }
+        LockSteps { memo, process, code, calls, thread_pointer, needs: Cell::default() }
     }
 
     /// The code of the process.
@@ -134,7 +161,7 @@ impl<'r> LockSteps<'r> {
             return None;
         }
         let sites = self.code.read_around(frame, self.thread_pointer).calls;
-        let changes = self.changes(start, sites, &mut Guarded::new(), CALLED_DEPTH);
+        let changes = self.changes(start, &sites, &mut Guarded::new(), CALLED_DEPTH);
         Some(Ahead { thread, pc: frame.pc, changes })
     }
 
@@ -160,19 +187,13 @@ impl<'r> LockSteps<'r> {
     }
 
     /// The effects on locks of the calls of the function at `start`.
-    pub(super) fn changes(
-        &self,
-        start: Addr,
-        sites: Vec<CallSite>,
-        guarded: &mut Guarded,
-        depth: usize,
-    ) -> Vec<Change> {
+    pub(super) fn changes(&self, start: Addr, sites: &[CallSite], guarded: &mut Guarded, depth: usize) -> Vec<Change> {
         let mut changes = Vec::new();
         for site in sites {
             let [guard, second, ..] = site.arguments;
             let only = self.calls.is_only.then_some(Addr(0));
             let argument = only.or_else(|| site.arguments.get(self.calls.lock).copied().flatten().map(Addr));
-            let (lock, takes) = match Step::of(&site, self.calls) {
+            let (lock, takes) = match Step::of(site, self.calls) {
                 Some(Step::Locks) => (argument, true),
                 Some(Step::Unlocks) => (argument, false),
                 Some(Step::BeginsGuard) => {
@@ -182,7 +203,7 @@ impl<'r> LockSteps<'r> {
                 // A guard whose begin was not seen has a lock that is not known.
                 Some(Step::EndsGuard) => (guard.and_then(|guard| guarded.get(&guard).copied()).flatten(), false),
                 None => {
-                    if self.is_followed(&site, start, depth) && self.matters_to(&site, depth) {
+                    if self.is_followed(site, start, depth) && self.matters_to(site, depth) {
                         changes.extend(self.by_called(site, depth - 1));
                     }
                     continue;
@@ -190,30 +211,61 @@ impl<'r> LockSteps<'r> {
             };
             let may_fail = site.function.as_deref().is_some_and(|name| named(name, self.calls.may_fail));
             let is_certain = !(takes && may_fail);
-            changes.push(Change { lock, takes, is_certain, site, writes: Vec::new() });
+            changes.push(Change { lock, takes, is_certain, site: site.clone(), writes: Vec::new() });
         }
         changes
     }
 
     /// A called function's effects on the locks of its caller.
-    fn by_called(&self, site: CallSite, depth: usize) -> Vec<Change> {
+    fn by_called(&self, site: &CallSite, depth: usize) -> Vec<Change> {
         let Some(function) = site.target else { return Vec::new() };
-        let question = (self.calls, function, site.arguments, depth, self.thread_pointer);
-        let known = self.memo.called.borrow().get(&question).cloned();
-        let found = known.unwrap_or_else(|| {
-            let found = Rc::new(self.read_called(function, site.arguments, depth));
-            self.memo.called.borrow_mut().insert(question, found.clone());
-            found
-        });
+        // Most functions do the same whatever they are called with.
+        let general = self.of_called(function, Arguments::default(), depth);
+        let called = match general.needs.arguments && site.arguments != Arguments::default() {
+            true => self.of_called(function, site.arguments, depth),
+            false => general,
+        };
+        self.needs.set(self.needs.get().and(called.needs));
         let change =
             |(lock, takes, is_certain)| Change { site: site.clone(), lock, takes, is_certain, writes: Vec::new() };
-        found.iter().copied().map(change).collect()
+        called.changes.iter().copied().map(change).collect()
+    }
+
+    /// A called function's effects, from the memory of what was read: most code is the same for all threads, of which there may be
+    /// many.
+    fn of_called(&self, function: Addr, arguments: Arguments, depth: usize) -> Called {
+        let question = |thread| (self.calls, function, arguments, depth, thread);
+        let known = |thread| self.memo.called.borrow().get(&question(thread)).cloned();
+        let of_this = Some(self.thread_pointer);
+        known(None).or_else(|| known(of_this)).unwrap_or_else(|| {
+            let before = self.needs.take();
+            let changes = Rc::new(self.read_called(function, arguments, depth));
+            let called = Called { changes, needs: self.needs.replace(before) };
+            let thread = of_this.filter(|_| called.needs.thread);
+            self.memo.called.borrow_mut().insert(question(thread), called.clone());
+            called
+        })
+    }
+
+    /// The code of a called function.
+    fn read(&self, function: Addr, arguments: Arguments) -> Rc<CallsAndWrites> {
+        let known = |thread| self.memo.read.borrow().get(&(function, arguments, thread)).cloned();
+        let of_this = Some(self.thread_pointer);
+        known(None).or_else(|| known(of_this)).unwrap_or_else(|| {
+            let most = LARGEST_FUNCTION as usize;
+            let read = Rc::new(self.code.calls_of(function, most, arguments, self.thread_pointer));
+            let thread = of_this.filter(|_| read.is_of_thread);
+            self.memo.read.borrow_mut().insert((function, arguments, thread), read.clone());
+            read
+        })
     }
 
     /// The locks that a called function has taken or given back when it returns, which of both it is, and whether it always does.
     fn read_called(&self, function: Addr, arguments: Arguments, depth: usize) -> Vec<ByCalled> {
-        let sites = self.code.calls_of(function, LARGEST_FUNCTION as usize, arguments, self.thread_pointer);
-        let inner = self.changes(function, sites, &mut Guarded::new(), depth);
+        let read = self.read(function, arguments);
+        let inner = self.changes(function, &read.calls, &mut Guarded::new(), depth);
+        let arguments = read.is_open || inner.iter().any(|change| change.lock.is_none());
+        self.needs.set(self.needs.get().and(Needs { arguments, thread: read.is_of_thread }));
         let outcome = self.outcome(function, Goal::Return, inner);
         let taken = outcome.taken.into_iter().map(|change| (change.lock, true, change.is_certain));
         let given = outcome.given.into_iter().map(|(lock, is_certain)| (lock, false, is_certain));

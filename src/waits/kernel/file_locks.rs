@@ -12,7 +12,7 @@ use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
+use crate::waits::model::{Hold, Needs, Party, Resource, ResourceKey, Scope, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -22,9 +22,18 @@ fn is_flock(process: &Process<'_>, call: &Call) -> bool {
     call.row(process.architecture()).is_some_and(locks_all)
 }
 
-/// The lock that `call` waits for.
-pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(Resource, String)> {
-    resource(process, descriptor(process, number)?, is_flock(process, &call))
+/// Whether all takers of these locks must give them back. Processes that share an open file since a fork share its lock, and any of
+/// them may give it back.
+pub(super) fn needs(granted: &[&FileLock]) -> Needs {
+    let is_shared = |lock: &&FileLock| granted.iter().any(|one| one.pid != lock.pid && one.is_same(lock));
+    if granted.iter().any(is_shared) { Needs::Any } else { Needs::All }
+}
+
+/// The lock that `call` waits for, how it is known to be one, and whether all takers must give it back.
+pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(Resource, String, Needs)> {
+    let descriptor = descriptor(process, number)?;
+    let (resource, evidence) = resource(process, descriptor, is_flock(process, &call))?;
+    Some((resource, evidence, needs(&granted(process, Some(call), descriptor))))
 }
 
 /// A lock on an open file, and how it is known to be one.
@@ -71,23 +80,28 @@ fn requested(process: &Process<'_>, call: Call) -> Option<Request> {
 /// Processes that hold the file lock which the waiter requested.
 pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, number: i32, out: &mut Observations) {
     let process = blocked.process(wait);
-    let kernel = &process.context.all.kernel;
     let Some(descriptor) = descriptor(process, number) else { return };
-    let Some(inode) = descriptor.inode else { return };
-    let is_flock = wait.blocked_on.call.is_some_and(|call| is_flock(process, &call));
+    let granted = granted(process, wait.blocked_on.call, descriptor);
+    add(blocked, wait, &descriptor.target, &granted, out);
+}
+
+/// The locks on the file of `descriptor` that are in the way of `call`.
+fn granted<'p>(process: &Process<'p>, call: Option<Call>, descriptor: &Descriptor) -> Vec<&'p FileLock> {
+    let kernel = &process.context.all.kernel;
+    let Some(inode) = descriptor.inode else { return Vec::new() };
+    let is_flock = call.is_some_and(|call| is_flock(process, &call));
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
     // The request itself stands there too, and shows its bytes; one for an open file's lock does not show its process.
     let own = process.context.image.pid;
     let line = kernel.locks.iter().filter(of_file).find(|lock| lock.blocked && lock.pid == own);
-    let request = line.map(Request::from).or_else(|| requested(process, wait.blocked_on.call?));
+    let request = line.map(Request::from).or_else(|| requested(process, call?));
     let in_the_way = |lock: &&FileLock| {
         let Some(request) = &request else { return true };
         line.is_none_or(|line| line.device == lock.device)
             && (lock.write || request.write)
             && (is_flock || lock.start <= request.end && request.start <= lock.end)
     };
-    let granted = kernel.locks.iter().filter(of_file).filter(|lock| !lock.blocked).filter(in_the_way);
-    add(blocked, wait, &descriptor.target, &granted.collect::<Vec<_>>(), out);
+    kernel.locks.iter().filter(of_file).filter(|lock| !lock.blocked).filter(in_the_way).collect()
 }
 
 /// Add the takers of locks on the file at `path` that are in the way of a waiter.
@@ -95,25 +109,21 @@ pub(super) fn add(blocked: &Blocked<'_>, wait: &ThreadWait, path: &str, granted:
     let key = &wait.blocked_on.resource.key;
     for lock in granted {
         let text = format!(
-            "/proc/locks: {} {} on {} by process {}",
+            "/proc/locks: {} {} on {path} by process {}{}",
             lock.kind,
             if lock.write { "WRITE" } else { "READ" },
-            path,
-            lock.pid
+            lock.pid,
+            if lock.inherited { ", which shares the open file of its taker" } else { "" },
         );
         let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
-        // Processes that share an open file since a fork share its lock, and any may give it back.
-        let is_same = |one: &FileLock| FileLock { pid: lock.pid, ..one.clone() } == **lock;
-        let shared = granted.iter().filter(|one| is_same(one)).count() > 1;
-        let strength = if shared { Strength::Candidate } else { Strength::Recorded };
+        // Where the taker has ended or closed it, those that share it are all that there is.
+        let has_taker = || granted.iter().any(|one| !one.inherited && one.is_same(lock));
+        let strength = if lock.inherited && has_taker() { Strength::Sharer } else { Strength::Recorded };
+        let hold = |holder| Hold { strength, ..exact_hold(key, holder, None, vec![text.clone()]) };
         match taker {
-            Some(position) => {
-                let hold = exact_hold(key, Party::Process(position), None, vec![text]);
-                out.holds.push(Hold { strength, ..hold });
-            }
+            Some(position) => out.holds.push(hold(Party::Process(position))),
             None => {
-                let hold = exact_hold(key, Party::Absent(wait.process, lock.pid), None, vec![text.clone()]);
-                out.holds.push(Hold { strength, ..hold });
+                out.holds.push(hold(Party::Absent(wait.process, lock.pid)));
                 let gap = Gap::new(
                     format!("holder of the lock on {path}"),
                     format!("{text}, which was not captured; capture that process too"),

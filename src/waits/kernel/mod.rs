@@ -321,11 +321,9 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
             Some((peers::decode(process, Want { number, reads: true, writes: false }), Needs::All))
         }
         Asked::Lock(number) => {
-            let (resource, evidence) = file_locks::decode(process, call, number)?;
-            Some((
-                vec![AlsoWaited { resource, evidence, ownership: Ownership::private(HolderRule::FileLock(number)) }],
-                Needs::All,
-            ))
+            let (resource, evidence, needs) = file_locks::decode(process, call, number)?;
+            let ownership = Ownership::private(HolderRule::FileLock(number));
+            Some((vec![AlsoWaited { resource, evidence, ownership }], needs))
         }
     }
 }

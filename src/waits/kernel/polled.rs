@@ -7,7 +7,7 @@
 //! - The frames belong to a library that polls, or the code itself shows it ([`polling`]).
 //! - Exactly one file that the process has open has a conflicting lock.
 
-use super::file_locks::{add, resource};
+use super::file_locks::{add, needs, resource};
 use super::{HolderRule, peers};
 use crate::image::Descriptor;
 use crate::image::descriptors::FileLock;
@@ -78,7 +78,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: &Blo
     };
     let rule = HolderRule::PolledLock(*of, descriptor.number, kinds);
     let refined = below.refined(resource, below.entry_points, vec![what, evidence]);
-    Some(BlockedOn { timed: true, ..refined.owned(Ownership::private(rule)) })
+    Some(BlockedOn { timed: true, needs: needs(locks), ..refined.owned(Ownership::private(rule)) })
 }
 
 /// The polling library on the innermost end of a stack.
