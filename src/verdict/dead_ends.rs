@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{JudgeInput, WaitsFor};
 use crate::graph::WaitGraph;
 use crate::reduction::{Reduction, Rule};
-use crate::waits::model::{Resource, Role};
+use crate::waits::model::{Resource, Role, WakeSource, Waker};
 use crate::waits::{Observations, Party, ResourceKey};
 
 /// A wait that provably nobody can end.
@@ -45,6 +45,7 @@ pub(super) fn dead_ends(
         ends = others;
     }
     drop_idle_workers(seen, &mut ends);
+    drop_watched(seen, &mut ends);
     held_up.extend(retain_roots(seen, graph, &mut ends));
     // Ids wrap around: the last thread may have the lowest one. The main thread's wait comes first anyway.
     let pids: Vec<i32> = input.image.processes.iter().map(|process| process.pid).collect();
@@ -69,6 +70,19 @@ fn drop_idle_workers(seen: &Observations, ends: &mut Vec<DeadEnd>) {
         seen.holds.iter().filter(|hold| unfinished.contains(&hold.resource)).map(|hold| &hold.holder).collect();
     let is_idle = |end: &DeadEnd| end.waits.iter().all(|wait| workers.contains(&seen.waits[*wait].waiter));
     ends.retain(|end| is_join(end) || !is_idle(end));
+}
+
+/// Where a task waits for what would come from a descriptor that its loop watches, drop the wait of the loop's thread for that: the task
+/// says what the program wants.
+fn drop_watched(seen: &Observations, ends: &mut Vec<DeadEnd>) {
+    let told: HashSet<&ResourceKey> = ends.iter().map(|end| &seen.known_wakers[end.known_wakers].resource).collect();
+    let by = |source: &WakeSource| match &source.by {
+        Waker::Party(Party::Resource(key)) => Some(key.clone()),
+        _ => None,
+    };
+    let sources = seen.wake_sources.iter().filter(|source| told.contains(&source.resource));
+    let watched: HashSet<ResourceKey> = sources.filter_map(by).filter(|key| key.kind.has_two_ends()).collect();
+    ends.retain(|end| !watched.contains(&seen.known_wakers[end.known_wakers].resource));
 }
 
 /// Keep the waits without end that follow from no other: if all that could end one wait for something themselves, it follows from

@@ -160,6 +160,10 @@ pub(crate) enum Completion {
     Arrive,
     /// A future gets its result.
     Resolve,
+    /// The other end of a connection sends.
+    Send,
+    /// The connections of a server are closed.
+    Close,
 }
 
 /// A waiter or holder.

@@ -938,7 +938,7 @@ async def a_task_that_knows_the_name_alone():
 async def connection_both_ends_here():
     if sys.version_info < (3, 12):
         return await event_never_set()
-    truth("stuck", "blocked", words=["wait_closed"])
+    truth("stuck", words=["awaits asyncio.Server", "nobody is left that closes its connections"])
 
     async def handler(reader, writer):
         while await reader.read(1024):
@@ -950,6 +950,47 @@ async def connection_both_ends_here():
     soon()
     await server.wait_closed()
     client.close()
+
+
+async def connection_whose_other_end_is_elsewhere():
+    if sys.version_info < (3, 12):
+        return await event_never_set()
+    truth("blocked")
+
+    async def handler(reader, writer):
+        while await reader.read(1024):
+            pass
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname()) as client:
+        child = subprocess.Popen(["sleep", str(LAST)], stdin=client.fileno())
+    await asyncio.sleep(0.05)
+    server.close()
+    soon()
+    await server.wait_closed()
+    child.wait()
+
+
+async def connection_that_another_task_still_uses():
+    truth("blocked")
+    ours, theirs = socket.socketpair()
+    reader, _ = await asyncio.open_connection(sock=ours)
+
+    async def sends():
+        await asyncio.sleep(LAST)
+        theirs.send(b"x")
+    sender = asyncio.create_task(sends())
+    soon()
+    await reader.read(1)
+    await sender
+
+
+async def connection_that_nobody_uses():
+    truth("stuck", words=["awaits asyncio.StreamReader", "nobody is left that sends to it"])
+    ours, theirs = socket.socketpair()
+    reader, _ = await asyncio.open_connection(sock=ours)
+    soon()
+    await reader.read(1)
+    theirs.close()
 
 
 async def stream_of_a_silent_peer():

@@ -35,6 +35,8 @@ pub(super) struct Loop {
     pub(super) has_timers: bool,
     /// Timers, callbacks that are ready, and callbacks of watched descriptors; `None` where they could not be read.
     pub(super) runs: Option<Vec<Addr>>,
+    /// Of these, the watched descriptors, each with the key that has its callbacks.
+    pub(super) watched: Vec<(i32, Addr)>,
     /// Tasks of trio that wait for descriptors.
     pub(super) watching: Vec<Addr>,
     /// Its handlers for signals.
@@ -85,15 +87,17 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
     let list = |list: Addr| objects.sequence(list, TASKS_WAITING as u64);
     let map = selector.and_then(|selector| objects.items(objects.attribute(selector, "_fd_to_key")?));
     // A key is a tuple of the file, its number, the events and what is called back.
-    let is_own = |key: &Addr| {
-        let number = objects.sequence(*key, 4).and_then(|parts| objects.unsigned(*parts.get(1)?));
-        number.is_some_and(|number| wake_up_descriptors.iter().any(|own| u64::try_from(*own) == Ok(number)))
+    let number = |key: Addr| {
+        let parts = objects.sequence(key, 4)?;
+        objects.unsigned(*parts.get(1)?).and_then(|number| i32::try_from(number).ok())
     };
-    let watched: Option<Vec<Addr>> =
-        map.map(|items| items.into_iter().map(|(_, key)| key).filter(|key| !is_own(key)).collect());
+    let keys: Option<Vec<Addr>> = map.map(|items| items.into_iter().map(|(_, key)| key).collect());
+    let is_own = |key: Addr| number(key).is_some_and(|number| wake_up_descriptors.contains(&number));
+    let keys: Option<Vec<Addr>> = keys.map(|keys| keys.into_iter().filter(|key| !is_own(*key)).collect());
+    let watched = keys.iter().flatten().filter_map(|key| Some((number(*key)?, *key))).collect();
     let timers = list(scheduled);
     let has_timers = timers.as_ref().is_some_and(|timers| !timers.is_empty());
-    let runs = timers.zip(list(ready)).zip(watched);
+    let runs = timers.zip(list(ready)).zip(keys);
     Some(Loop {
         object,
         tid,
@@ -102,7 +106,8 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
         is_idle,
         wake_up_descriptors,
         has_timers,
-        runs: runs.map(|((scheduled, ready), watched)| scheduled.into_iter().chain(ready).chain(watched).collect()),
+        runs: runs.map(|((scheduled, ready), keys)| scheduled.into_iter().chain(ready).chain(keys).collect()),
+        watched,
         watching: Vec::new(),
         signal_handlers: objects.attribute(object, "_signal_handlers"),
     })
@@ -133,6 +138,7 @@ pub(super) fn of_trio(inspector: &Inspector<'_>, runner: Addr, tid: i32) -> Opti
         wake_up_descriptors: sockets.filter_map(|socket| reach::descriptor_of(&objects, socket)).collect(),
         has_timers: deadlines.is_none_or(|deadlines| !deadlines.is_empty()),
         runs: runs.into_iter().collect(),
+        watched: Vec::new(),
         watching: watching.flatten().collect(),
         signal_handlers: None,
     })

@@ -96,6 +96,8 @@ fn completed_by(role: Role) -> &'static [&'static str] {
         Role::Completed(Completion::Release | Completion::Unlock) => &["release"],
         Role::Completed(Completion::Arrive) => &["wait"],
         Role::Completed(Completion::Resolve) => &["set_result", "set_exception"],
+        Role::Completed(Completion::Send) => &["write", "writelines", "write_eof", "send", "sendall"],
+        Role::Completed(Completion::Close) => &["close", "abort", "close_clients", "abort_clients"],
         _ => &[],
     }
 }

@@ -38,6 +38,8 @@ const COMPLETIONS: &[(&str, &str, Completion)] = &[
     ("Semaphore", "", Completion::Release),
     ("Lock", "", Completion::Unlock),
     ("Barrier", "", Completion::Arrive),
+    ("StreamReader", "", Completion::Send),
+    ("Server", "wait_closed", Completion::Close),
     ("MemorySendChannel", "", Completion::Get),
     ("MemoryReceiveChannel", "", Completion::Put),
 ];
@@ -115,7 +117,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         runs_for(process, facts, own, out);
         let awaited = awaited(process, facts, out);
         if !awaited.is_empty() {
-            wakers(process, facts, &awaited, out);
+            wakers(process, facts, own, &awaited, out);
             ends(process, facts, &awaited, out);
             task_holders::inside(process, facts, awaited.iter().map(|one| (one.task, &one.resource)), out);
         }
@@ -275,16 +277,70 @@ fn thing(facts: &Facts<'_>, task: &Task, future: Addr) -> Thing {
     }
 }
 
-/// The objects that the loop's own parts, threads and finalisers can reach, read once a loop.
+/// The objects that the loop's own parts can reach, read once a loop.
 struct Around {
-    /// Timers, ready callbacks and watched descriptors.
+    /// Timers, ready callbacks, and watched descriptors from which something may come.
     by_loop: Option<Reached>,
+    by_enclosed: Vec<Enclosed>,
     by_signals: Reached,
 }
 
+/// A watched descriptor whose other end only those have who wait themselves.
+struct Enclosed {
+    /// What its loop's thread waits for there.
+    resources: Vec<ResourceKey>,
+    reached: Reached,
+}
+
+impl Around {
+    fn of(
+        process: &Process<'_>,
+        facts: &Facts<'_>,
+        own: &[ThreadWait],
+        event_loop: &Loop,
+        out: &Observations,
+    ) -> Around {
+        let inspector = &facts.inspector;
+        let is_of_loop = |wait: &&ThreadWait| {
+            process.threads.get(wait.thread).is_some_and(|thread| thread.image.tid == event_loop.tid)
+        };
+        let keys: Vec<&ResourceKey> = own.iter().filter(is_of_loop).map(|wait| &wait.blocked_on.resource.key).collect();
+        // What the thread waits for at a descriptor, if all of that is enclosed.
+        let enclosed = |number: i32| -> Option<Vec<ResourceKey>> {
+            let target = &process.context.image.descriptors.iter().find(|one| one.number == number)?.target;
+            let is_its = |key: &&&ResourceKey| matches!(&key.scope, Scope::System(name) if is_of(name, target));
+            let resources: Vec<ResourceKey> = keys.iter().filter(is_its).map(|key| (*key).clone()).collect();
+            let is_known = |key: &ResourceKey| out.known_wakers.iter().any(|known| known.resource == *key);
+            (!resources.is_empty() && resources.iter().all(is_known)).then_some(resources)
+        };
+        let mut by_enclosed = Vec::new();
+        let mut apart = BTreeSet::new();
+        for (number, key) in event_loop.watched.iter().take(TASKS_WAITING) {
+            if let Some(resources) = enclosed(*number) {
+                apart.insert(*key);
+                let reached = reach::from_or_open(inspector, std::iter::once(*key));
+                by_enclosed.push(Enclosed { resources, reached });
+            }
+        }
+        let others = |runs: &Vec<Addr>| {
+            reach::from_or_open(inspector, runs.iter().copied().filter(|object| !apart.contains(object)))
+        };
+        Around {
+            by_loop: event_loop.runs.as_ref().map(others),
+            by_enclosed,
+            by_signals: reach::from_or_open(inspector, event_loop.signal_handlers),
+        }
+    }
+}
+
 /// Add who could complete each future.
-fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out: &mut Observations) {
-    let inspector = &facts.inspector;
+fn wakers(
+    process: &Process<'_>,
+    facts: &Facts<'_>,
+    own: &[ThreadWait],
+    awaited: &[Awaited<'_>],
+    out: &mut Observations,
+) {
     if tasks_of(facts).nth(TASKS_WAITING).is_some() {
         let what = format!("asyncio tasks of process {}", process.context.image.pid);
         out.gaps
@@ -293,24 +349,28 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
     }
     let mut around: HashMap<Addr, Around> = HashMap::new();
     for event_loop in facts.loops() {
-        around.entry(event_loop.object).or_insert_with(|| Around {
-            by_loop: event_loop.runs.as_ref().map(|runs| reach::from_or_open(inspector, runs.iter().copied())),
-            by_signals: reach::from_or_open(inspector, event_loop.signal_handlers),
-        });
+        around.entry(event_loop.object).or_insert_with(|| Around::of(process, facts, own, event_loop, out));
     }
     let tasks: Vec<OfTask<'_>> = tasks_of(facts).map(|task| OfTask::new(facts, task)).collect();
     let mut sources: HashMap<Addr, Vec<(Waker, String)>> = HashMap::new();
     for one in awaited {
         let is_within = |reached: &Reached| reached.has(one.future) || reached.has(one.task.object);
         let mut found: Vec<(Waker, String)> = Vec::new();
-        match around.get(&one.event_loop.object).map(|around| (&around.by_loop, &around.by_signals)) {
-            Some((Some(by_loop), by_signals)) => {
+        match around.get(&one.event_loop.object) {
+            Some(Around { by_loop: Some(by_loop), by_enclosed, by_signals }) => {
                 if is_within(by_loop) || by_loop.anything.is_some() {
                     let what = "a timer, a callback or a watched descriptor of its event loop can reach what it awaits";
                     found.push((Waker::ByItself, what.into()));
                 } else if let Some(name) = ends_all(by_loop) {
                     let what = format!("a timer or a callback of its event loop uses {name}, which reaches every task");
                     found.push((Waker::ByItself, what));
+                }
+                for Enclosed { resources, reached } in by_enclosed {
+                    if is_within(reached) || reached.anything.is_some() || ends_all(reached).is_some() {
+                        let what = "what its event loop waits for at a descriptor can reach what it awaits";
+                        let party = |key: &ResourceKey| Waker::Party(Party::Resource(key.clone()));
+                        found.extend(resources.iter().map(|key| (party(key), what.to_owned())));
+                    }
                 }
                 if is_within(by_signals) || by_signals.anything.is_some() || ends_all(by_signals).is_some() {
                     let what = "a handler for a signal that its event loop has can reach what it awaits";
@@ -376,7 +436,8 @@ fn wakers(process: &Process<'_>, facts: &Facts<'_>, awaited: &[Awaited<'_>], out
         let is_meant = !one.is_named && found.is_empty() && goes_on;
         let is_reportable = behind.contains(&one.task.object) && !is_meant;
         // If only another waiter could end this wait, it follows from that waiter's wait.
-        let is_waiter = |party: &Party| matches!(party, Party::Resource(_)) || waiters.contains(party);
+        let is_task = |party: &Party| matches!(party, Party::Resource(key) if key.kind.topic == Topic::Task);
+        let is_waiter = |party: &Party| is_task(party) || waiters.contains(party);
         let follows = found.iter().any(|(by, _)| matches!(by, Waker::Party(party) if is_waiter(party)));
         match out.known_wakers.iter_mut().find(|known| known.resource == one.resource.key) {
             Some(known) => known.is_reportable |= is_reportable,

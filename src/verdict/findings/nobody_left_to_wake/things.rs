@@ -52,6 +52,14 @@ pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
             "nobody is left that could complete it",
             "set a result or an exception on every path, and give the wait a limit (`asyncio.timeout`)",
         ),
+        Completion::Send => (
+            "nobody is left that sends to it",
+            "close the other end of the connection when nothing more is sent, and give each read a limit (`asyncio.timeout`)",
+        ),
+        Completion::Close => (
+            "nobody is left that closes its connections",
+            "close each connection before wait_closed(), which waits for all of them from 3.12 on (3.13: `Server.close_clients()`)",
+        ),
     };
     (missing, vec![advice.into(), LOST_TASK.into()])
 }
@@ -111,6 +119,8 @@ pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, 
             "no thread is left that could complete it",
             "set a result or an exception on every path; a pool whose workers have ended, or that was shut down, completes nothing",
         ),
+        (Completion::Send, _) => ("no thread is left that could send", "close the other end when nothing more is sent"),
+        (Completion::Close, _) => ("no thread is left that could close it", "close it in a `finally`"),
     };
     let lost = match completion {
         // The report lists the holders of the units.
@@ -133,6 +143,8 @@ pub(super) fn act(completion: Option<Completion>, world: World) -> &'static str 
         (Some(Completion::Release | Completion::Unlock), _) => "release it",
         (Some(Completion::Arrive), _) => "come",
         (Some(Completion::Resolve), _) => "complete it",
+        (Some(Completion::Send), _) => "send",
+        (Some(Completion::Close), _) => "close it",
         (None, _) => "go on",
     }
 }
