@@ -90,7 +90,7 @@
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::accounts waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> origin arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::pools         -> origin image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::pools         -> origin limits image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::mpi           -> limits image code waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::progress waits::holders waits::family
 //! waits::cuda          -> origin arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::references waits::blocked_on waits::holders waits::family

@@ -561,6 +561,12 @@ limits! {
         /// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured:
         /// 20 ms).
         NEAR_FRAMES: usize = 8, Beyond "calls that are used for other things as well say too little further out";
+        /// Bytes of stack from the loop of a pool's worker outwards, whose words may lead to the pool's queue.
+        LOOP_BYTES: u64 = 4096, Shape "a worker's loop has a few hundred bytes, and is one of the outermost frames of its thread";
+        /// Blocks of the heap that are read to find what a pool's queue leads to (measured: 26 in XLA, 250 in Arrow).
+        QUEUE_BLOCKS: usize = 4096, Beyond "the worker is then not said to wait for work of its own queue";
+        /// Bytes of these blocks (measured: 140 kB in XLA).
+        QUEUE_BYTES: u64 = 4 << 20, Beyond "as above";
         /// Generations of parents that are searched for an owner that fork left behind.
         GENERATIONS: usize = 16, Beyond "a holder further up is found by the addresses that all descendants share";
         /// The kernel gives no task a greater id.

@@ -293,8 +293,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Whether a cycle may run through it. A candidate is not enough, unless every other thread is ruled out as the holder. Of those
-    /// that share what was taken, the taker explains more.
+    /// Whether a cycle may run through it. A candidate is not enough, unless every other thread is ruled out as the holder. The
+    /// taker explains more than those that share its lock.
     pub(crate) fn closes_cycles(&self) -> bool {
         !matches!(self.strength, Strength::Candidate | Strength::Sharer)
     }

@@ -10,7 +10,8 @@
  *   not-taken      the branch that takes the lock was not taken;
  *   one-gave-back  the branch that was taken gave the lock back;
  *   round-before   it took the lock in the round before, and gave it back;
- *   looped-back    it gave the lock back further down in the loop.
+ *   looped-back    it gave the lock back further down in the loop;
+ *   another-before it gave another lock back before, and then this one: no code shows which lock either call gives back.
  * Prints "READY pids=P" when all wait, and ends by SIGALRM after two minutes. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -20,9 +21,10 @@
 #define APART __attribute__((noinline, noclone))
 
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_rwlock_t others[2] = { PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK_INITIALIZER };
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t begun;
-static volatile int yes = 1, rows;
+static volatile int yes = 1, no, rows;
 
 APART static void begin_read(void) { pthread_rwlock_rdlock(&table); }
 APART static void end_read(void) { pthread_rwlock_unlock(&table); }
@@ -105,6 +107,16 @@ APART static void looped_back(void) {
     }
 }
 
+APART static void another_before(void) {
+    pthread_rwlock_rdlock(&others[yes]);
+    rows++;
+    pthread_rwlock_unlock(&others[yes]);
+    pthread_rwlock_rdlock(&table);
+    rows++;
+    pthread_rwlock_unlock(&table + no);
+    pass();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -119,6 +131,7 @@ static const struct {
     { "one-gave-back", one_gave_back, 0 },
     { "round-before", round_before, 0 },
     { "looped-back", looped_back, 0 },
+    { "another-before", another_before, 0 },
 };
 
 static void *scanner(void *ready) {

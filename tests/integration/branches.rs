@@ -25,7 +25,7 @@ fn a_reader_that_surely_has_the_lock_is_named() {
 fn a_reader_that_may_have_given_the_lock_back_is_in_no_cycle() {
     for (build, options) in BUILDS {
         let program = compile("native/branches.c", &format!("branches{build}").replace(' ', ""), options);
-        for case in ["gave-back", "not-taken", "one-gave-back", "round-before", "looped-back"] {
+        for case in ["gave-back", "not-taken", "one-gave-back", "round-before", "looped-back", "another-before"] {
             let target = Target::start(Command::new(&program).arg(case)).settle(3);
             for _ in 0..2 {
                 let look = attach(&target.pids, &[]);

@@ -69,3 +69,15 @@ fn a_hook_of_autograd_wants_what_its_waiter_has() {
     );
     assert!(look.cycles()[0].contains(&"pt_autograd_0".to_owned()), "{:?}", look.cycles());
 }
+
+/// A real one, of Arrow 13: the only thread of the pool that reads files waits for a file to be read. The work stands in its own queue.
+#[test]
+fn a_pool_of_arrow_waits_for_what_stands_in_its_own_queue() {
+    let look = core(&[testdata("snapshots/arrow-own-pool.snapshot.zst")], &[]);
+    assert_eq!(look.verdict(), "suspected-deadlock", "{}", look.text);
+    assert_eq!(look.findings(), ["executor-self-wait"], "{}", look.text);
+    assert_eq!(look.cycles()[0].len(), 1, "{}", look.text);
+    for word in ["the work of Arrow", "EnsureCompleteMetadata", "in its pool's queue", "arrow_pool.py:9"] {
+        assert!(look.says(word), "no {word} in\n{}", look.text);
+    }
+}

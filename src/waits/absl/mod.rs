@@ -27,12 +27,21 @@ use queue::{Queues, Waiter};
 /// `absl::Mutex`.
 const MUTEX: &Kind =
     &Kind::new("absl_mutex", "absl::Mutex", World::Native, Topic::ReadWriteLock, Giver::Holder, Holding::Holds);
+/// A condition that `absl::Mutex` has a thread wait for (`Await`, `LockWhen`), while nobody has the mutex.
+const AWAITED: &Kind = &Kind::new(
+    "absl_condition",
+    "condition of absl::Mutex",
+    World::Native,
+    Topic::Event,
+    Giver::AnyThread,
+    Holding::Holds,
+);
 /// `absl::CondVar`.
 const CONDITION: &Kind =
     &Kind::new("absl_condvar", "absl::CondVar", World::Native, Topic::Event, Giver::AnyThread, Holding::Holds);
 
 /// Its row in the list of families.
-pub(crate) const FAMILY: Registered = Registered { kinds: &[MUTEX, CONDITION], open };
+pub(crate) const FAMILY: Registered = Registered { kinds: &[MUTEX, AWAITED, CONDITION], open };
 
 /// Bytes of stack that are searched: from the futex to the caller of `Lock` there are six frames of less
 /// than 500 bytes in all (measured with -O0 and -O2).
@@ -143,7 +152,9 @@ impl Case<'_, '_> {
         let count = || memory.u64(last + identity::READERS).map_or(0, |readers| readers / ONE_READER);
         let readers = (word & READER != 0).then(|| u32::try_from(count()).unwrap_or(u32::MAX));
         let state = vec![("writer", i64::from(word & WRITER != 0)), ("readers", i64::from(readers.unwrap_or(0)))];
-        let resource = self.resource(MUTEX, mutex, state);
+        let is_free = word & (WRITER | READER) == 0;
+        let kind = if is_free && condition.is_some() { AWAITED } else { MUTEX };
+        let resource = self.resource(kind, mutex, state);
         let mut evidence = self.evidence("mutex", mutex, word);
         if let Some(condition) = condition {
             evidence.push(format!("it asks as well that the condition at {condition} be true"));
@@ -152,10 +163,10 @@ impl Case<'_, '_> {
         let decoded = decoded.with_mode(if reads { "read" } else { "write" });
         let gave_back = self.waiter.has_given_back(self.process).then_some(mutex);
         let decoded = BlockedOn { gave_back, ..decoded };
-        Some(match word & (WRITER | READER) {
+        Some(match is_free {
             // It waits for a thread that makes the condition true; or it has been let through and is about to wake.
-            0 => BlockedOn { certainty: Certainty::Inferred, ..decoded },
-            _ => decoded.owned(self.holder(mutex, readers)),
+            true => BlockedOn { certainty: Certainty::Inferred, ..decoded },
+            false => decoded.owned(self.holder(mutex, readers)),
         })
     }
 

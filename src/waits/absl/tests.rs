@@ -49,6 +49,20 @@ fn the_mutex_is_the_one_whose_ring_has_the_waiter_in_every_version() {
 }
 
 #[test]
+fn who_waits_for_a_condition_while_nobody_has_the_mutex_waits_to_be_woken() {
+    const WAITED_ON: u64 = 0x5100_0000;
+    for (has_condition, is_free, kind) in
+        [(true, true, "absl_condition"), (true, false, "absl_mutex"), (false, true, "absl_mutex")]
+    {
+        let mut made = process(64);
+        made.u64(parameters(0) + 8, if has_condition { WAITED_ON } else { 0 });
+        made.u64(LOCK, IDENTITIES[0] | if is_free { 0x04 } else { 0x0c });
+        let seen = observe_made(vec![made]);
+        assert_eq!(waits(&seen)[0], (kind, LOCK), "{has_condition} {is_free}");
+    }
+}
+
+#[test]
 fn its_own_account_names_the_holder() {
     let mut made = process(64);
     for (index, held) in [OTHER_LOCK, LOCK].into_iter().enumerate() {

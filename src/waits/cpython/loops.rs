@@ -35,7 +35,7 @@ pub(super) struct Loop {
     pub(super) has_timers: bool,
     /// Timers, callbacks that are ready, and callbacks of watched descriptors; `None` where they could not be read.
     pub(super) runs: Option<Vec<Addr>>,
-    /// Of these, the watched descriptors, each with the key that has its callbacks.
+    /// The watched descriptors among them, each with the key that has its callbacks.
     pub(super) watched: Vec<(i32, Addr)>,
     /// Tasks of trio that wait for descriptors.
     pub(super) watching: Vec<Addr>,

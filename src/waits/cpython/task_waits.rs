@@ -279,15 +279,15 @@ fn thing(facts: &Facts<'_>, task: &Task, future: Addr) -> Thing {
 
 /// The objects that the loop's own parts can reach, read once a loop.
 struct Around {
-    /// Timers, ready callbacks, and watched descriptors from which something may come.
+    /// Timers, ready callbacks, and watched descriptors with an end elsewhere.
     by_loop: Option<Reached>,
     by_enclosed: Vec<Enclosed>,
     by_signals: Reached,
 }
 
-/// A watched descriptor whose other end only those have who wait themselves.
+/// A watched descriptor whose other end this process has itself: something comes from it only if a thread of its own sends.
 struct Enclosed {
-    /// What its loop's thread waits for there.
+    /// The waits of its loop's thread there.
     resources: Vec<ResourceKey>,
     reached: Reached,
 }
@@ -305,13 +305,12 @@ impl Around {
             process.threads.get(wait.thread).is_some_and(|thread| thread.image.tid == event_loop.tid)
         };
         let keys: Vec<&ResourceKey> = own.iter().filter(is_of_loop).map(|wait| &wait.blocked_on.resource.key).collect();
-        // What the thread waits for at a descriptor, if all of that is enclosed.
+        // The thread's waits at a descriptor, if none of them has its other end elsewhere.
         let enclosed = |number: i32| -> Option<Vec<ResourceKey>> {
             let target = &process.context.image.descriptors.iter().find(|one| one.number == number)?.target;
             let is_its = |key: &&&ResourceKey| matches!(&key.scope, Scope::System(name) if is_of(name, target));
             let resources: Vec<ResourceKey> = keys.iter().filter(is_its).map(|key| (*key).clone()).collect();
-            let is_known = |key: &ResourceKey| out.known_wakers.iter().any(|known| known.resource == *key);
-            (!resources.is_empty() && resources.iter().all(is_known)).then_some(resources)
+            (!resources.is_empty() && resources.iter().all(|key| has_own_end(process, key, out))).then_some(resources)
         };
         let mut by_enclosed = Vec::new();
         let mut apart = BTreeSet::new();
@@ -331,6 +330,15 @@ impl Around {
             by_signals: reach::from_or_open(inspector, event_loop.signal_handlers),
         }
     }
+}
+
+/// Whether nobody but this process has the other end of a resource.
+fn has_own_end(process: &Process<'_>, key: &ResourceKey, out: &Observations) -> bool {
+    let own = process.context.process;
+    let is_own = |party: &Party| matches!(party, Party::Process(of) | Party::Thread(of, _) if *of == own);
+    let mut holders = out.holds.iter().filter(|hold| hold.resource == *key).map(|hold| &hold.holder).peekable();
+    let is_known = || out.known_wakers.iter().any(|known| known.resource == *key);
+    if holders.peek().is_some() { holders.all(is_own) } else { is_known() }
 }
 
 /// Add who could complete each future.

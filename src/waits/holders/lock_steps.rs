@@ -23,22 +23,25 @@ type PathQuestion = (Addr, Goal, Vec<Addr>);
 /// the same for all threads.
 type CalledQuestion = (&'static LockCalls, Addr, Arguments, usize, Option<Option<Addr>>);
 
+/// A function, its arguments, and the thread's descriptor as above.
+type CodeQuestion = (Addr, Arguments, Option<Option<Addr>>);
+
 /// A lock that a called function takes or gives back, whether it takes it, and whether it always does.
 type ByCalled = (Option<Addr>, bool, bool);
 
-/// What a called function does to locks.
+/// The effect of a called function on locks.
 #[derive(Debug, Clone, Default)]
 struct Called {
     changes: Rc<Vec<ByCalled>>,
     needs: Needs,
 }
 
-/// What the effect of code depends on.
+/// The inputs that the effect of code depends on.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs {
     /// The values that it is called with: without them a lock or a function is unknown.
     arguments: bool,
-    /// What each thread has of its own.
+    /// Storage of the thread itself.
     thread: bool,
 }
 
@@ -59,7 +62,7 @@ pub(crate) struct Memo {
     /// The locks that called functions take and give back.
     called: RefCell<HashMap<CalledQuestion, Called>>,
     /// The code of called functions, by their arguments, and by the thread's descriptor where that matters.
-    read: RefCell<HashMap<(Addr, Arguments, Option<Option<Addr>>), Rc<CallsAndWrites>>>,
+    read: RefCell<HashMap<CodeQuestion, Rc<CallsAndWrites>>>,
 }
 
 /// A call's effect on a lock.
@@ -231,7 +234,7 @@ impl<'r> LockSteps<'r> {
         called.changes.iter().copied().map(change).collect()
     }
 
-    /// A called function's effects, from the memory of what was read: most code is the same for all threads, of which there may be
+    /// A called function's effects, which are read once: most code is the same for all threads, of which there may be
     /// many.
     fn of_called(&self, function: Addr, arguments: Arguments, depth: usize) -> Called {
         let question = |thread| (self.calls, function, arguments, depth, thread);
@@ -280,6 +283,7 @@ impl<'r> LockSteps<'r> {
         for lock in locks {
             let of_it = || changes.iter().filter(|change| change.lock == lock);
             let gives: Vec<&Change> = of_it().filter(|change| !change.takes).collect();
+            let certain_gives = || gives.iter().filter(|give| give.is_certain).map(|give| give.site.at);
             let mut matched: BTreeSet<Addr> = BTreeSet::new();
             // When sections nest, the inner one is released first.
             let mut ended_inner: Vec<(Addr, Vec<Addr>)> = Vec::new();
@@ -292,8 +296,12 @@ impl<'r> LockSteps<'r> {
                     inner.any(|(inner, _)| self.path(start, Goal::Place(*inner), &[at]) == Some(false))
                 };
                 let open = gives.iter().filter(|give| !is_used(give));
-                let between: Vec<&Change> =
-                    open.filter(|give| self.may_follow(start, goal, at, give.site.at)).copied().collect();
+                // A lock that was given back is not given back once more: the next call gives another one.
+                let is_next = |give: &&&Change| {
+                    let others: Vec<Addr> = certain_gives().filter(|other| *other != give.site.at).collect();
+                    self.may_follow(start, goal, at, give.site.at, &others)
+                };
+                let between: Vec<&Change> = open.filter(is_next).copied().collect();
                 matched.extend(between.iter().map(|give| give.site.at));
                 let ends: Vec<Addr> = between.iter().filter(|give| give.is_certain).map(|give| give.site.at).collect();
                 if !ends.is_empty() && self.path(at, goal, &ends) == Some(false) {
@@ -331,7 +339,7 @@ impl<'r> LockSteps<'r> {
         // An unknown lock released there may be any lock.
         for take in outcome.taken.iter_mut().filter(|take| take.lock.is_some()) {
             take.is_certain &=
-                !unknown_given.iter().any(|give| self.may_follow(start, goal, take.site.at, give.site.at));
+                !unknown_given.iter().any(|give| self.may_follow(start, goal, take.site.at, give.site.at, &[]));
         }
         outcome.taken.sort_by_key(|change| change.site.at);
         outcome
@@ -348,13 +356,13 @@ impl<'r> LockSteps<'r> {
         take.writes.iter().copied().filter(is_last).chain([take.site.at]).collect()
     }
 
-    /// Whether the call at `give` may come between that at `take` and the goal.
-    fn may_follow(&self, start: Addr, goal: Goal, take: Addr, give: Addr) -> bool {
+    /// Whether the call at `give` may come between that at `take` and the goal, before any of `others`.
+    fn may_follow(&self, start: Addr, goal: Goal, take: Addr, give: Addr, others: &[Addr]) -> bool {
         // One call may do both.
         if take == give {
             return false;
         }
-        let comes_there = self.path(take, Goal::Place(give), &[]) != Some(false)
+        let comes_there = self.path(take, Goal::Place(give), others) != Some(false)
             // Only an exception leads there, from anywhere.
             || self.path(start, Goal::Place(give), &[]) == Some(false);
         comes_there && self.path(give, goal, &[take]) != Some(false)

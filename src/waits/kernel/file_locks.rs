@@ -116,7 +116,7 @@ pub(super) fn add(blocked: &Blocked<'_>, wait: &ThreadWait, path: &str, granted:
             if lock.inherited { ", which shares the open file of its taker" } else { "" },
         );
         let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
-        // Where the taker has ended or closed it, those that share it are all that there is.
+        // Where the taker has ended or closed it, those that share it are its only holders.
         let has_taker = || granted.iter().any(|one| !one.inherited && one.is_same(lock));
         let strength = if lock.inherited && has_taker() { Strength::Sharer } else { Strength::Recorded };
         let hold = |holder| Hold { strength, ..exact_hold(key, holder, None, vec![text.clone()]) };

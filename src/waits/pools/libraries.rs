@@ -153,6 +153,7 @@ pub(super) const LIBRARIES: &[Library] = &[
             "Eigen::Barrier",
             "Notification",
             "Await",
+            "xla::Semaphore",
         ],
         ..NONE
     },
@@ -194,6 +195,11 @@ impl Library {
             let is_own = frames.get(outermost).is_some_and(|frame| self.has_module(frame));
             (self.begins_in_module && is_own).then_some(outermost)
         })
+    }
+
+    /// The position of the frame that takes one piece of work after the other.
+    pub(super) fn innermost_loop(&self, frames: &[Frame]) -> Option<usize> {
+        frames.iter().position(|frame| name(frame).is_some_and(|name| contains_one(name, self.workers)))
     }
 
     /// Whether a thread that has this on its stack may be a worker, or run a piece of work.

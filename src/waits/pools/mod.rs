@@ -11,6 +11,7 @@
 //! Where a stack is not known to its end, its thread may run work: then there is no result about the workers.
 
 mod libraries;
+mod queued;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 
 use crate::image::{Addr, Gap, MemoryExt, TaskState};
+use crate::limits::waits::MOST_ASKED;
 use crate::threads::{Alike, Frame};
 use crate::unwind::StackEnd;
 use crate::waits::blocked_on::{BlockedOn, Ownership, Referenced, ThreadWait};
@@ -111,7 +113,7 @@ impl Pools {
         let process = blocked.process(wait);
         let (Some(of), key) = (LIBRARIES.get(library), &wait.blocked_on.resource.key) else { return };
         let Some(workers) = self.workers(process) else { return };
-        let at_work = workers.list.iter().filter(|one| one.library == library && one.thread != wait.thread);
+        let at_work = workers.list.iter().filter(|one| one.library == library);
         let at_work: Vec<(&Worker, usize)> = at_work.filter_map(|one| Some((one, one.runs?))).collect();
         let unknown = process.threads.iter().find(|thread| !is_known_whole(thread));
         if let (Some(thread), false) = (unknown, at_work.is_empty()) {
@@ -127,11 +129,25 @@ impl Pools {
         }
         for (worker, frame) in at_work {
             let Some(thread) = process.threads.get(worker.thread) else { continue };
+            // One that waits for it itself does none of that work, but may keep others from it: what its own pool has yet to do.
+            let queued = match blocked.waits_for(key, wait.process, worker.thread) {
+                true => match queued_behind(process, workers, worker, key.address) {
+                    Some(how) => {
+                        let mut known = out.resources.iter_mut().filter(|one| one.key == *key);
+                        known.by_ref().for_each(|one| one.role = Some(Role::QueuedFuture));
+                        format!("it waits there for what work in its pool's queue would do: {how}")
+                    }
+                    None => continue,
+                },
+                false => {
+                    "those of its threads that run no work are idle; whose work one runs is not recorded".to_owned()
+                }
+            };
             let function = thread.thread.and_then(|thread| thread.frames.get(frame)?.function.as_deref());
             let function = function.unwrap_or("a function without a name");
             let evidence = vec![
                 format!("{} is a thread of {} that runs a piece of work: {function}", thread.describe(), of.work_of),
-                "those of its threads that run no work are idle; whose work one runs is not recorded".to_owned(),
+                queued,
             ];
             let holder = Party::Thread(process.context.process, thread.image.tid);
             let hold = exact_hold(key, holder, None, evidence);
@@ -169,6 +185,21 @@ impl Pools {
             out.holds.push(Hold { strength, frame, ..hold });
         }
     }
+}
+
+/// How the queue of a worker's pool leads to the thing at `thing`, if none of the pool's workers is idle, who would take the work.
+fn queued_behind(process: &Process<'_>, workers: &Workers, worker: &Worker, thing: Addr) -> Option<String> {
+    let library = LIBRARIES.get(worker.library)?;
+    let way = |one: &Worker| {
+        let thread = process.threads.get(one.thread)?;
+        let frames = thread.frames();
+        queued::way(process, thread, frames.get(library.innermost_loop(frames)?)?.native?, thing)
+    };
+    let found = way(worker)?;
+    let mut idle = workers.list.iter().filter(|one| one.library == worker.library && one.runs.is_none());
+    // Pools of one library have queues of their own, and their idle workers lead elsewhere.
+    let is_taken = idle.clone().count() > MOST_ASKED || idle.any(|one| way(one).is_some());
+    (!is_taken).then_some(found)
 }
 
 /// Whether all that a thread does is known.

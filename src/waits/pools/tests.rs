@@ -121,3 +121,62 @@ fn a_worker_asks_again_for_what_it_has_from_a_piece_of_work_further_out() {
         );
     }
 }
+
+/// A thread of a pool of one, inside a piece of work, that waits for another.
+const WAITS_IN_WORK: &[&str] = &[
+    "syscall",
+    "arrow::FutureImpl::Wait()",
+    "arrow::internal::FnOnce<void ()>::FnImpl<Read>::invoke()",
+    "arrow::internal::ThreadPool::LaunchWorkersUnlocked(int)::{lambda()#1}",
+    "start_thread",
+];
+/// The same pool's, without work.
+const IDLE_OF_ARROW: &[&str] =
+    &["syscall", "arrow::internal::ThreadPool::LaunchWorkersUnlocked(int)::{lambda()#1}", "start_thread"];
+/// The pool's object, and a piece of work in its queue, each behind the word with its block's size.
+const POOL: u64 = 0x5555_0010;
+const PIECE: u64 = 0x5555_0090;
+
+/// The pool's queue has a piece of work that has the future with the word at LOCK, if the flag says so.
+fn pool_of_one(stacks: &[&[&str]], is_queued: bool) -> Made {
+    let mut made = made(stacks);
+    made.map(0x5555_0000, None, true);
+    made.zero(0x5555_0000, 0x200);
+    made.u64(POOL - 8, 0x81);
+    made.u64(POOL + 0x18, PIECE);
+    made.u64(PIECE - 8, 0x31);
+    if is_queued {
+        made.u64(PIECE + 8, LOCK);
+    }
+    for (index, stack) in stacks.iter().enumerate() {
+        let in_loop = stack.iter().position(|name| name.contains("LaunchWorkers")).expect("a loop") as u64;
+        made.u64(Made::sp(index) + 0x40 * in_loop + 8, POOL);
+    }
+    made
+}
+
+fn holders(seen: &Observations) -> Vec<Party> {
+    seen.holds.iter().map(|hold| hold.holder.clone()).collect()
+}
+
+#[test]
+fn a_worker_that_waits_for_work_in_its_own_queue_waits_for_itself() {
+    let seen = observe_made(vec![pool_of_one(&[WAITS_IN_WORK], true)]);
+    assert_eq!(waits(&seen), [(10, "pool_work")]);
+    assert_eq!(holders(&seen), [Party::Thread(0, 10)]);
+    let evidence = seen.holds[0].evidence.join("; ");
+    assert!(evidence.contains("in its pool's queue") && evidence.contains("over 2 blocks"), "{evidence}");
+}
+
+#[test]
+fn a_worker_whose_queue_does_not_lead_there_waits_for_somebody_else() {
+    let seen = observe_made(vec![pool_of_one(&[WAITS_IN_WORK], false)]);
+    assert_eq!(waits(&seen), [(10, "pool_work")]);
+    assert_eq!(holders(&seen), []);
+}
+
+#[test]
+fn an_idle_worker_of_the_same_pool_takes_the_work() {
+    let seen = observe_made(vec![pool_of_one(&[WAITS_IN_WORK, IDLE_OF_ARROW], true)]);
+    assert_eq!(holders(&seen), []);
+}
