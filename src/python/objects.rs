@@ -278,10 +278,11 @@ impl<'a> Objects<'a> {
         self.name_of_class(self.class(object)?)
     }
 
-    /// `tp_name` of a class.
+    /// `tp_name` of a class. Memory that is no text was no class when it was read.
     pub(crate) fn name_of_class(&self, class: Addr) -> Option<String> {
+        let is_text = |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '\u{fffd}');
         let name = self.field(class, NAME)?;
-        self.memory.c_string(name, LONGEST_TYPE_NAME).ok().filter(|name| !name.is_empty())
+        self.memory.c_string(name, LONGEST_TYPE_NAME).ok().filter(is_text)
     }
 
     /// `tp_basicsize` of its type.
