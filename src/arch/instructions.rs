@@ -62,7 +62,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place so many bytes from the thread pointer.
+    /// The place at this offset, in bytes, from the thread pointer.
     pub fn of_thread(displacement: u64) -> Place {
         Place { base: None, index: None, displacement, is_thread_local: true }
     }

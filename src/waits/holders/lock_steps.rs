@@ -234,8 +234,7 @@ impl<'r> LockSteps<'r> {
         called.changes.iter().copied().map(change).collect()
     }
 
-    /// A called function's effects, which are read once: most code is the same for all threads, of which there may be
-    /// many.
+    /// A called function's effects. They are read once for all threads, since most code does the same in each.
     fn of_called(&self, function: Addr, arguments: Arguments, depth: usize) -> Called {
         let question = |thread| (self.calls, function, arguments, depth, thread);
         let known = |thread| self.memo.called.borrow().get(&question(thread)).cloned();

@@ -133,8 +133,8 @@ impl Pools {
             let queued = match blocked.waits_for(key, wait.process, worker.thread) {
                 true => match queued_behind(process, workers, worker, key.address) {
                     Some(how) => {
-                        let mut known = out.resources.iter_mut().filter(|one| one.key == *key);
-                        known.by_ref().for_each(|one| one.role = Some(Role::QueuedFuture));
+                        let own = out.resources.iter_mut().filter(|one| one.key == *key);
+                        own.for_each(|one| one.role = Some(Role::QueuedFuture));
                         format!("it waits there for what work in its pool's queue would do: {how}")
                     }
                     None => continue,

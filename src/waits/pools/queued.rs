@@ -17,7 +17,7 @@ const SIZE_WORD: u64 = 8;
 const FLAGS: u64 = 0b111;
 /// Blocks begin at multiples of this, and are no smaller than two of it (`MALLOC_ALIGNMENT`, `MINSIZE`).
 const ALIGNMENT: u64 = 16;
-/// What std::make_shared makes stands behind two words in its block (libstdc++, `_Sp_counted_ptr_inplace`).
+/// An object of std::make_shared stands behind two words in its block (libstdc++, `_Sp_counted_ptr_inplace`).
 const BEHIND_COUNTS: u64 = 16;
 /// From the start of an object to its part that threads wait at: the condition variable of Arrow's future is 112 bytes within it.
 const WITHIN: u64 = 128;
@@ -33,7 +33,7 @@ pub(super) fn way(process: &Process<'_>, thread: &ThreadView<'_>, native: usize,
         let Ok(bytes) = process.memory().bytes(at, size as usize) else { continue };
         let words = bytes.chunks_exact(8).filter_map(|word| Some(Addr(u64::from_le_bytes(word.try_into().ok()?))));
         for word in words {
-            if word <= thing && thing.0 - word.0 < WITHIN && leads_into(process, word, thing) {
+            if thing.within(word, WITHIN) && leads_into(process, word, thing) {
                 let frame = thread.describe();
                 return Some(format!(
                     "the loop of {frame} leads to it over {steps} blocks of the heap, the last at {at}"
