@@ -57,19 +57,10 @@ impl Disk {
     }
 }
 
-/// Whether the kernel would break a lease if this file were opened to be read (fcntl(2), F_SETLEASE), with a signal to its holder.
-pub(super) fn is_leased(root: OwnedFd, path: &str) -> bool {
-    let Ok(place) = place_inside(root, Path::new(path)) else { return false };
-    let Ok(metadata) = File::from(place).metadata() else { return false };
-    let device = metadata.dev();
-    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
-    let file = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
-    // One that is being broken says so in place of its kind.
-    let is_it = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        words.get(1) == Some(&"LEASE") && words.get(3) != Some(&"READ") && words.contains(&file.as_str())
-    };
-    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(is_it))
+/// Device and inode of the file at a path in `root`.
+pub(super) fn identity(root: OwnedFd, path: &str) -> Option<(u64, u64)> {
+    let metadata = File::from(place_inside(root, Path::new(path)).ok()?).metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// A root to follow paths in.

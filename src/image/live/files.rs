@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::answering::{Answering, Copied, FileId};
+use super::leases::Leases;
 use super::sources;
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping, SourceLines};
@@ -21,6 +22,8 @@ pub(super) struct LiveFiles {
     directory: PathBuf,
     /// Processes of one look map a file once.
     disk: Arc<Disk>,
+    /// Those of a sample are read once.
+    leases: Arc<Leases>,
     answering: Answering,
     /// Files of file systems that may fall silent, by device and inode.
     copies: Mutex<HashMap<FileId, FileBytes>>,
@@ -28,9 +31,9 @@ pub(super) struct LiveFiles {
 
 impl LiveFiles {
     /// The files of the process whose directory in /proc is `directory`.
-    pub(super) fn new(directory: PathBuf, disk: Arc<Disk>) -> Self {
+    pub(super) fn new(directory: PathBuf, disk: Arc<Disk>, leases: Arc<Leases>) -> Self {
         let answering = Answering::new(&directory);
-        LiveFiles { directory, disk, answering, copies: Mutex::default() }
+        LiveFiles { directory, disk, leases, answering, copies: Mutex::default() }
     }
 
     /// The target's own root.
@@ -48,7 +51,7 @@ impl LiveFiles {
 
 /// Whether the program of the process whose directory in /proc this is can be opened without waiting for ever.
 pub(super) fn program_answers(directory: &Path) -> bool {
-    let files = LiveFiles::new(directory.to_owned(), Arc::default());
+    let files = LiveFiles::new(directory.to_owned(), Arc::default(), Arc::new(Leases::unread()));
     let Ok(program) = std::fs::read_link(directory.join("exe")) else { return true };
     program.to_str().is_some_and(|path| files.answering.may_open(&files.root(), files.inside(path)))
 }
@@ -86,7 +89,7 @@ impl Files for LiveFiles {
     }
 
     fn source(&self, name: &str, lines: &BTreeSet<u32>) -> Option<SourceLines> {
-        sources::read(&self.directory, |path| self.inside(path).to_owned(), &self.answering, name, lines)
+        sources::read(&self.directory, |path| self.inside(path).to_owned(), &self.answering, &self.leases, name, lines)
     }
 
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
@@ -103,7 +106,7 @@ impl Files for LiveFiles {
 
 /// Files as lockscope itself sees them: for processes that have ended.
 pub(crate) fn own_files() -> Arc<dyn Files> {
-    Arc::new(LiveFiles::new(PathBuf::from("/proc/self"), Arc::default()))
+    Arc::new(LiveFiles::new(PathBuf::from("/proc/self"), Arc::default(), Arc::new(Leases::unread())))
 }
 
 #[cfg(test)]
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn own_program_by_its_mapping() {
         let maps = proc_fs::mappings(Path::new("/proc/self")).expect("own maps");
-        let files = LiveFiles::new(PathBuf::from("/proc/self"), Arc::default());
+        let files = LiveFiles::new(PathBuf::from("/proc/self"), Arc::default(), Arc::new(Leases::unread()));
         let mapping = maps.iter().find(|mapping| mapping.is_file() && mapping.execute).expect("own text");
         assert!(files.mapped(mapping).expect("own program").starts_with(b"\x7fELF"));
         let other = Mapping { inode: mapping.inode + 1, start: crate::image::Addr(1), ..mapping.clone() };

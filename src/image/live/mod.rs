@@ -39,6 +39,7 @@ mod kernel_log;
 pub(crate) mod lasting;
 mod late;
 mod launch;
+mod leases;
 mod locked_files;
 mod memory;
 mod nccl_ras;
@@ -84,6 +85,7 @@ use files::LiveFiles;
 pub(crate) use files::own_files;
 use late::{Late, LateProcess, Silent};
 pub(crate) use launch::{Ranked, ancestors, ranks};
+use leases::Leases;
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
@@ -588,7 +590,7 @@ impl LiveTarget {
                 "lockscope could not have the memory to copy it to; it is read after the release",
             ));
         }
-        let disk = Arc::default();
+        let (disk, leases) = (Arc::default(), Arc::new(Leases::begin()));
         let parts = facts.into_iter().zip(&outcomes).zip(all_taken).enumerate();
         for (position, ((facts, outcomes), mut taken)) in parts {
             let pid = facts.pid;
@@ -656,7 +658,11 @@ impl LiveTarget {
                 threads,
                 mappings,
                 memory,
-                files: Arc::new(LiveFiles::new(self.proc_fs.process(facts.living_thread), Arc::clone(&disk))),
+                files: Arc::new(LiveFiles::new(
+                    self.proc_fs.process(facts.living_thread),
+                    Arc::clone(&disk),
+                    Arc::clone(&leases),
+                )),
                 tracer: None,
                 auxiliary: facts.auxiliary,
                 descriptors: Vec::new(),

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::answering::Answering;
+use super::leases::Leases;
 use super::proc_fs::{self, ProcFs};
 use crate::image::disk;
 use crate::image::source::{SourceLines, is_source, lines_of};
@@ -33,6 +34,7 @@ pub(super) fn read(
     directory: &Path,
     inside: impl Fn(&str) -> String,
     answering: &Answering,
+    leases: &Leases,
     name: &str,
     wanted: &BTreeSet<u32>,
 ) -> Option<SourceLines> {
@@ -48,7 +50,7 @@ pub(super) fn read(
     };
     let own_root = directory.join("root");
     if answering.is_foreign_path(&path)
-        || disk::is_leased(disk::root_of(&own_root)?, &path)
+        || disk::identity(disk::root_of(&own_root)?, &path).is_some_and(|(device, inode)| leases.has(device, inode))
         || !answering.may_open(&own_root, &path)
     {
         return None;
@@ -86,7 +88,7 @@ mod tests {
 
     fn read_of(process: u32, name: &str) -> Option<SourceLines> {
         let directory = PathBuf::from(format!("/proc/{process}"));
-        read(&directory, str::to_owned, &Answering::new(&directory), name, &BTreeSet::from([1]))
+        read(&directory, str::to_owned, &Answering::new(&directory), &Leases::unread(), name, &BTreeSet::from([1]))
     }
 
     fn read_own(name: &str) -> Option<SourceLines> {
