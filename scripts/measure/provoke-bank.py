@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How many predicted deadlocks `lockscope run --provoke` makes happen, and whether it makes one happen that cannot.
 
-    scripts/measure/provoke-bank.py LOCKSCOPE [--rounds N] [--only WORD] [--pythons PATH,...] [--packages PATH,...]
+    scripts/measure/provoke-bank.py LOCKSCOPE [--rounds N] [--jobs N] [--only WORD] [--pythons PATH,...] [--packages PATH,...]
 
 PATH of --pythons is a program of CPython, of which the last one runs the shapes and all run the shape `order` and CPython's logging.
 PATH of --packages is one that has the packages of testdata/provoke-bank/packages.py, as far as they run there. The C compiler is
@@ -10,6 +10,7 @@ begin with `rare` are made to happen once, and then again from the snapshot of t
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import statistics
@@ -63,7 +64,8 @@ PACKAGES = ("paho", "kafka", "opentelemetry", "apscheduler")
 class Bank:
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
-        self.rows, self.bad = [], []
+        self.rows, self.programs = [], concurrent.futures.ThreadPoolExecutor(arguments.jobs)
+        self.begun = []
 
     def run(self, options, command):
         """Whether it was made to happen, the status, the seconds and the text."""
@@ -88,10 +90,13 @@ class Bank:
             path.mkdir(parents=True, exist_ok=True)
             (path / f"{name.replace(' ', '_').replace('/', '_')}.{round_number}").write_text(said)
 
+    def begin(self, kind, name, *more):
+        """Measure a program, beside as many others as --jobs allows."""
+        if self.arguments.only in name:
+            self.begun.append(self.programs.submit(kind, name, *more))
+
     def can(self, name, command):
         """It happens, in each round."""
-        if self.arguments.only not in name:
-            return
         results = []
         for number in range(self.arguments.rounds):
             happened, status, seconds, said = self.run(["--provoke"], command)
@@ -103,12 +108,9 @@ class Bank:
 
     def cannot(self, name, command, twin):
         """It never happens, neither by its own predictions nor by those of the program that can hang."""
-        if self.arguments.only not in name:
-            return
-        orders = self.folder / "twins" / "-".join(str(part) for part in twin[-3:]).replace("/", "_")
-        if not orders.exists():
-            subprocess.run([self.arguments.lockscope, "run", "--record", "--report-dir", orders, "--", *twin], check=False,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=LIMIT)
+        orders = self.folder / name.replace(" ", "-")
+        subprocess.run([self.arguments.lockscope, "run", "--record", "--report-dir", orders, "--", *twin], check=False,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=LIMIT)
         results = []
         for number in range(self.arguments.rounds):
             for options in (["--provoke"], [f"--provoke={orders / 'orders'}"]):
@@ -123,8 +125,6 @@ class Bank:
 
     def again(self, name, command):
         """It happens again, in each round, from a snapshot of one time that it did."""
-        if self.arguments.only not in name:
-            return
         folder = self.folder / name.replace(" ", "-")
         _, _, seconds, said = self.run(["--provoke", "--report-dir", folder], command)
         snapshots, orders = sorted(folder.glob("*.snapshot.zst")), folder / "hang.orders"
@@ -148,6 +148,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("lockscope", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="programs side by side: each sleeps for most of its time")
     parser.add_argument("--only", default="", help="part of a name, such as `native` or `python gil`")
     parser.add_argument("--pythons", default=sys.executable)
     parser.add_argument("--packages", default="")
@@ -164,29 +165,31 @@ def main():
         pythons = arguments.pythons.split(",")
         shapes = [pythons[-1], BANK / "shapes.py"]
         for shape in NATIVE:
-            bank.can(f"native {' '.join(shape)}", [native, *shape])
+            bank.begin(bank.can, f"native {' '.join(shape)}", [native, *shape])
         for shape in PYTHON:
-            bank.can(f"python {' '.join(shape)}", [*shapes, *shape, "none", driver])
+            bank.begin(bank.can, f"python {' '.join(shape)}", [*shapes, *shape, "none", driver])
         for python in pythons:
             version = subprocess.run([python, "-c", "import platform; print(platform.python_version())"], text=True,
                                      stdout=subprocess.PIPE, check=True).stdout.strip()
-            bank.can(f"package logging {version}", [python, BANK / "packages.py", "logging"])
-            bank.can(f"version order {version}", [python, BANK / "shapes.py", "order", "lock", "none"])
+            bank.begin(bank.can, f"package logging {version}", [python, BANK / "packages.py", "logging"])
+            bank.begin(bank.can, f"version order {version}", [python, BANK / "shapes.py", "order", "lock", "none"])
         for python in filter(None, arguments.packages.split(",")):
             for package in PACKAGES:
                 command = [python, BANK / "packages.py", package]
                 alone = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
                                        stdin=subprocess.DEVNULL)
                 if alone.returncode == 0:
-                    bank.can(f"package {package}", command)
+                    bank.begin(bank.can, f"package {package}", command)
         for shape in NATIVE_SAFE:
-            bank.cannot(f"safe native {' '.join(shape)}", [native, *shape], [native, *shape[:2]])
+            bank.begin(bank.cannot, f"safe native {' '.join(shape)}", [native, *shape], [native, *shape[:2]])
         for shape in PYTHON_SAFE:
-            bank.cannot(f"safe python {' '.join(shape)}", [*shapes, *shape, driver], [*shapes, *shape[:2], "none", driver])
+            bank.begin(bank.cannot, f"safe python {' '.join(shape)}", [*shapes, *shape, driver], [*shapes, *shape[:2], "none", driver])
         for shape in RARE_NATIVE:
-            bank.again(f"rare native {' '.join(shape)}", [native, *shape])
+            bank.begin(bank.again, f"rare native {' '.join(shape)}", [native, *shape])
         for shape in RARE_PYTHON:
-            bank.again(f"rare python {' '.join(shape)}", [*shapes, *shape, "none", driver])
+            bank.begin(bank.again, f"rare python {' '.join(shape)}", [*shapes, *shape, "none", driver])
+        for begun in bank.begun:
+            begun.result()
         for wanted, title in ((True, "can hang"), (False, "cannot hang")):
             rows = [row for row in bank.rows if row[1] == wanted]
             hits, rounds = sum(row[2] for row in rows), sum(row[3] for row in rows)
