@@ -293,6 +293,25 @@ pub(crate) fn process_descriptor(pid: i32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
+/// Whether calls of the process that receive by this socket of its, and those that send, have a limit of the socket's own (SO_RCVTIMEO,
+/// SO_SNDTIMEO). The socket is open here, too, for as long as that takes (pidfd_getfd, Linux 5.6).
+pub(crate) fn socket_limits(pid: i32, descriptor: i32) -> Result<(bool, bool), Errno> {
+    let process = process_descriptor(pid)?;
+    // SAFETY: takes three numbers and touches no memory.
+    let result = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), descriptor, 0) })?;
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
+    let socket = unsafe { OwnedFd::from_raw_fd(result as i32) };
+    let limit = |option: i32| {
+        let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let mut size = size_of::<libc::timeval>() as libc::socklen_t;
+        let place = (&raw mut limit).cast();
+        // SAFETY: the kernel writes at most `size` bytes to the structure, which is of that size.
+        Errno::result(unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, &raw mut size) })?;
+        Ok(limit.tv_sec != 0 || limit.tv_usec != 0)
+    };
+    Ok((limit(libc::SO_RCVTIMEO)?, limit(libc::SO_SNDTIMEO)?))
+}
+
 /// An event that counts how often a thread gets to the instruction at `address`, by a breakpoint of the processor's that stops nobody; also
 /// while others run. A read gives three words: how often, for how many nanoseconds the thread ran since then, and for how many of these
 /// it was counted.

@@ -37,7 +37,7 @@ MEANING = {
     "EXTENDED_ARG": "Extended",
     "LOAD_FAST": "LoadFast", "LOAD_FAST_CHECK": "LoadFast", "LOAD_FAST_LOAD_FAST": "LoadTwoFast",
     "LOAD_FAST_BORROW": "LoadFast", "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LoadTwoFast",
-    "LOAD_CONST": "LoadConst", "LOAD_GLOBAL": "LoadGlobal", "LOAD_DEREF": "LoadCell",
+    "LOAD_CONST": "LoadConst", "LOAD_GLOBAL": "LoadGlobal", "LOAD_NAME": "LoadName", "LOAD_DEREF": "LoadCell",
     "LOAD_ATTR": "LoadAttribute", "LOAD_METHOD": "LoadMethod",
     "STORE_FAST": "StoreFast", "DELETE_FAST": "DeleteFast",
     "POP_TOP": "Pop", "DUP_TOP": "Duplicate", "COPY": "PushCopy",

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::gpu::GpuUse;
-use super::{Addr, Memory, MemoryExt, Syscall};
+use super::{Addr, Memory, MemoryExt, ProcessImage, Syscall};
 use crate::arch::Architecture;
 use crate::arch::system_calls::{self as calls, Child, Role, Several, Waits};
 use crate::limits;
@@ -164,6 +164,12 @@ pub(crate) struct Socket {
     pub unaccepted_by: Option<u64>,
     /// Bytes that wait to be read.
     pub unread: u64,
+    /// A call that receives by it ends after a time of the socket's own (SO_RCVTIMEO).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limits_receiving: bool,
+    /// The same of a call that sends (SO_SNDTIMEO).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limits_sending: bool,
     /// It takes datagrams: without a peer, those of any process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_datagram: bool,
@@ -267,6 +273,9 @@ pub(crate) struct KernelFacts {
     /// library.
     #[serde(default)]
     pub handled: Vec<(i32, u64)>,
+    /// Processes that have made timers (timer_create), and the signals that these send, a bit each from 1 up.
+    #[serde(default)]
+    pub timers: Vec<(i32, u64)>,
     /// Captured processes that a control group keeps frozen, with its path.
     #[serde(default)]
     pub frozen: Vec<(i32, String)>,
@@ -343,9 +352,19 @@ pub(crate) struct Sharers {
     pub unread: Vec<(i32, String, Vec<i32>)>,
     /// The search covered every process of the machine.
     pub sees_all: bool,
+    /// No name in any folder leads to the file; `false` also where that could not be read.
+    #[serde(default)]
+    pub is_nameless: bool,
 }
 
 impl Sharers {
+    /// Whether these are all that map the file: none was passed over, and those that could not be read are other programs than
+    /// `process`, by the names of its threads, which a fork keeps.
+    pub(crate) fn are_all_of(&self, process: &ProcessImage) -> bool {
+        let is_like = |(_, name, _): &(i32, String, Vec<i32>)| process.threads.iter().any(|one| one.name == *name);
+        self.sees_all && !self.unread.iter().any(is_like)
+    }
+
     /// Whether it is sure that nobody who has the file mapped has a thread of this id.
     pub(crate) fn lacks(&self, id: i32) -> bool {
         let ids = self.processes.iter().map(|(_, ids)| ids).chain(self.unread.iter().map(|(_, _, ids)| ids));
@@ -357,6 +376,11 @@ impl KernelFacts {
     /// The processes that map a file, where that was read.
     pub(crate) fn sharers(&self, device: (i32, i32), inode: u64) -> Option<&Sharers> {
         self.sharers.iter().find(|one| (one.device, one.inode) == (device, inode))
+    }
+
+    /// The signals of the timers that a process has made, a bit each from 1 up.
+    pub(crate) fn signals_of_timers(&self, pid: i32) -> u64 {
+        self.timers.iter().filter(|(of, _)| *of == pid).fold(0, |all, (_, signals)| all | signals)
     }
 
     /// Whether a process has a handler for one of these signals; `None` where that is not known.

@@ -10,8 +10,8 @@
 
 use Operation::{
     Call, Compare, DeleteFast, Duplicate, Extended, Is, Jump, JumpIf, JumpIfNoMatch, LoadAttribute, LoadCell,
-    LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadTwoFast, MatchException, Not, Nothing, Other, Pop, PopBlock,
-    PopExcept, PushCopy, PushException, SetupFinally, StoreFast, ToBool, Unused,
+    LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadName, LoadTwoFast, MatchException, Not, Nothing, Other, Pop,
+    PopBlock, PopExcept, PushCopy, PushException, SetupFinally, StoreFast, ToBool, Unused,
 };
 use Way::{Absolute, Backward, Forward};
 
@@ -31,6 +31,8 @@ pub(super) enum Operation {
     LoadConst,
     /// Push a global by its name.
     LoadGlobal,
+    /// Code outside of functions loads the value that its innermost scope has.
+    LoadName,
     /// Push what a closure's cell has.
     LoadCell,
     /// Put an attribute in the place of its object, or a method and its object.
@@ -171,6 +173,7 @@ const V3_8: &[Row] = &[
     (LoadFast, 0, &[124]),
     (LoadGlobal, 0, &[116]),
     (LoadMethod, 0, &[160]),
+    (LoadName, 0, &[101]),
     (Not, 0, &[12]),
     (Nothing, 0, &[9]),
     (Pop, 0, &[1]),
@@ -199,6 +202,7 @@ const V3_9: &[Row] = &[
     (LoadFast, 0, &[124]),
     (LoadGlobal, 0, &[116]),
     (LoadMethod, 0, &[160]),
+    (LoadName, 0, &[101]),
     (Not, 0, &[12]),
     (Nothing, 0, &[9]),
     (Pop, 0, &[1]),
@@ -227,6 +231,7 @@ const V3_10: &[Row] = &[
     (LoadFast, 0, &[124]),
     (LoadGlobal, 0, &[116]),
     (LoadMethod, 0, &[160]),
+    (LoadName, 0, &[101]),
     (Not, 0, &[12]),
     (Nothing, 0, &[9]),
     (Pop, 0, &[1]),
@@ -257,6 +262,7 @@ const V3_11: &[Row] = &[
     (LoadFast, 0, &[45, 46, 124]),
     (LoadGlobal, 5, &[47, 48, 55, 116]),
     (LoadMethod, 10, &[56, 57, 58, 59, 62, 63, 160]),
+    (LoadName, 0, &[101]),
     (MatchException, 0, &[36]),
     (Not, 0, &[12]),
     (Nothing, 0, &[9, 150, 151, 172]),
@@ -288,6 +294,7 @@ const V3_12: &[Row] = &[
     (LoadConst, 0, &[84, 100]),
     (LoadFast, 0, &[86, 88, 124, 127]),
     (LoadGlobal, 4, &[111, 112, 116]),
+    (LoadName, 0, &[101]),
     (MatchException, 0, &[36]),
     (Not, 0, &[12]),
     (Nothing, 0, &[9, 151, 172]),
@@ -330,6 +337,7 @@ const V3_13: &[Row] = &[
     (LoadConst, 0, &[83]),
     (LoadFast, 0, &[85, 87]),
     (LoadGlobal, 4, &[91, 203, 204]),
+    (LoadName, 0, &[92]),
     (LoadTwoFast, 0, &[88]),
     (MatchException, 0, &[7]),
     (Not, 0, &[43]),
@@ -374,6 +382,7 @@ const V3_14: &[Row] = &[
     (LoadConst, 0, &[82, 190, 191]),
     (LoadFast, 0, &[84, 86, 88]),
     (LoadGlobal, 4, &[92, 192, 193]),
+    (LoadName, 0, &[93]),
     (LoadTwoFast, 0, &[87, 89]),
     (MatchException, 0, &[6]),
     (Not, 0, &[42]),
@@ -419,6 +428,7 @@ const V3_15: &[Row] = &[
     (LoadConst, 0, &[81]),
     (LoadFast, 0, &[83, 85, 87]),
     (LoadGlobal, 4, &[91, 196, 197]),
+    (LoadName, 0, &[92]),
     (LoadTwoFast, 0, &[86, 88]),
     (MatchException, 0, &[6]),
     (Not, 0, &[40]),

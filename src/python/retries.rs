@@ -66,9 +66,14 @@ impl Value {
     }
 }
 
-/// Whether a frame asks again for ever after each time-out of the call that it is in.
-pub(crate) fn is_for_ever(inspector: &Inspector<'_>, frame: &Frame<'_, '_>, call: &TimedCall) -> bool {
-    Execution::new(inspector, frame, call).and_then(|mut execution| execution.run()) == Some(true)
+/// Whether a frame asks again for ever after each time-out of the call that it is in. `is_outermost`: no other code of Python has called it.
+pub(crate) fn is_for_ever(
+    inspector: &Inspector<'_>,
+    frame: &Frame<'_, '_>,
+    call: &TimedCall,
+    is_outermost: bool,
+) -> bool {
+    Execution::new(inspector, frame, call, is_outermost).and_then(|mut execution| execution.run()) == Some(true)
 }
 
 /// A function that is executed.
@@ -78,6 +83,8 @@ struct Execution<'e> {
     frame: &'e Frame<'e, 'e>,
     call: &'e TimedCall,
     version: (u8, u8, u8),
+    /// It is the program itself, whose innermost scope is its module.
+    is_outermost: bool,
     /// By where they start.
     instructions: BTreeMap<u64, Instruction>,
     constants: Vec<Addr>,
@@ -91,7 +98,12 @@ struct Execution<'e> {
 }
 
 impl<'e> Execution<'e> {
-    fn new(inspector: &'e Inspector<'e>, frame: &'e Frame<'e, 'e>, call: &'e TimedCall) -> Option<Self> {
+    fn new(
+        inspector: &'e Inspector<'e>,
+        frame: &'e Frame<'e, 'e>,
+        call: &'e TimedCall,
+        is_outermost: bool,
+    ) -> Option<Self> {
         let version = inspector.python.version;
         let code = frame.instructions()?;
         let instructions = decode(version, &code).into_iter().map(|one| (one.start, one)).collect();
@@ -102,6 +114,7 @@ impl<'e> Execution<'e> {
             frame,
             call,
             version,
+            is_outermost,
             instructions,
             constants: inspector.frames().constants(frame.code()),
             names: frame.name_objects(),
@@ -190,6 +203,7 @@ impl<'e> Execution<'e> {
                 self.stack.push(Value::Own(*constant));
             }
             Operation::LoadGlobal => self.load_global(argument)?,
+            Operation::LoadName if self.is_outermost => self.load_of_module(argument)?,
             Operation::LoadCell => self.load_cell(argument)?,
             Operation::LoadAttribute | Operation::LoadMethod => {
                 let (index, is_method) = here.attribute(self.version)?;
@@ -254,7 +268,7 @@ impl<'e> Execution<'e> {
                 (0..3).for_each(|_| drop(self.pop()));
                 self.blocks.pop()?;
             }
-            Operation::Extended | Operation::Call { .. } | Operation::Other => return None,
+            Operation::Extended | Operation::Call { .. } | Operation::LoadName | Operation::Other => return None,
         }
         Some(here.end)
     }
@@ -307,10 +321,14 @@ impl<'e> Execution<'e> {
     fn load_global(&mut self, argument: u64) -> Option<()> {
         let (index, has_null) =
             if self.version >= (3, 11, 0) { (argument >> 1, argument & 1 == 1) } else { (argument, false) };
+        self.stack.extend(has_null.then_some(Value::Unknown));
+        self.load_of_module(index)
+    }
+
+    fn load_of_module(&mut self, index: u64) -> Option<()> {
         let name = self.name(index)?;
         let own = self.frame.globals().and_then(|globals| self.objects.item(globals, &name));
         let value = own.or_else(|| self.inspector.modules().builtins.get(&name).copied())?;
-        self.stack.extend(has_null.then_some(Value::Unknown));
         self.stack.push(Value::Shared(value));
         Some(())
     }

@@ -633,6 +633,19 @@ async def tasks_await_each_other_and_a_computed_name_cancels():
     await task
 
 
+def fails():
+    raise ValueError
+
+
+async def event_that_the_handler_of_exceptions_sets():
+    truth("blocked")
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: event.set())
+    loop.call_later(LAST, fails)
+    soon()
+    await event.wait()
+
+
 async def tasks_await_each_other_and_a_timer_stops_the_loop():
     truth("blocked")
     loop = asyncio.get_running_loop()

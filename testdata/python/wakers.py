@@ -404,6 +404,67 @@ def event_that_a_message_sets():
     event_beside(serve)
 
 
+def event_that_an_audit_hook_sets():
+    truth("blocked")
+
+    def install(event):
+        sys.addaudithook(lambda what, _: event.set() if what == "open" else None)
+
+    install(EVENT)
+    event_beside(doze)
+
+
+def event_that_an_error_handler_of_codecs_sets():
+    truth("blocked")
+    import codecs
+
+    def install(event):
+        codecs.register_error("wakers", lambda error: (event.set() or "", error.end))
+
+    install(EVENT)
+    event_beside(doze)
+
+
+def of_processes(wait, *more):
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    event = context.Event()
+    worker = context.Process(target=event.wait, daemon=True)
+    worker.start()
+    for function in more:
+        start(lambda: function(event))
+    ready(os.getpid(), worker.pid)
+    wait(worker)
+
+
+def event_of_processes_that_nobody_sets():
+    truth("stuck", **STUCK)
+    of_processes(lambda worker: worker.join())
+
+
+def event_of_processes_that_a_thread_sets():
+    truth("blocked")
+
+    def later(event):
+        doze()
+        event.set()
+
+    of_processes(lambda worker: worker.join(), later)
+
+
+def queue_of_processes_whose_consumer_ended():
+    truth("stuck", **STUCK)
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    jobs = context.JoinableQueue()
+    consumer = context.Process(target=jobs.get, daemon=True)
+    consumer.start()
+    jobs.put(1)
+    consumer.join()
+    ready()
+    jobs.join()
+
+
 def event_that_a_class_of_the_library_sets():
     truth("blocked")
     import socketserver

@@ -70,6 +70,7 @@ mod service;
 mod service_recipes;
 mod shared_memory;
 mod slurm;
+mod still_ended;
 mod test_data;
 mod text_options;
 mod wakers;

@@ -28,6 +28,15 @@ use crate::sys;
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
 const ACCESS_MODE: u32 = 3;
 
+/// The signals of a process's timers (proc(5), /proc/pid/timers): "signal: 34/0000000000000000".
+fn timers(directory: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(directory.join("timers")).ok()?;
+    let signals =
+        text.lines().filter_map(|line| line.strip_prefix("signal:")?.trim().split('/').next()?.parse::<u32>().ok());
+    let bits = signals.filter_map(|signal| 1u64.checked_shl(signal.checked_sub(1)?));
+    Some(bits.fold(0, |all, bit| all | bit)).filter(|bits| *bits != 0)
+}
+
 /// Fill in what the waits of these processes need.
 pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
     let tries = |process: &ProcessImage| sleeping::is_brief(proc_fs, process);
@@ -38,6 +47,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let mut facts = KernelFacts {
         semaphores: semaphores(proc_fs, processes),
         handled: processes.iter().map(handled).collect(),
+        timers: processes.iter().filter_map(|one| Some((one.pid, timers(&proc_fs.process(one.pid))?))).collect(),
         frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
         queues: queues(proc_fs, processes),
         children: children(proc_fs, processes),
@@ -90,7 +100,12 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         }
         let waited = || process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
         let inodes: BTreeSet<u64> = waited().filter_map(|descriptor| socket_inode(&descriptor.target)).collect();
-        let known = sockets.of(proc_fs, process.pid, &inodes);
+        let mut known = sockets.of(proc_fs, process.pid, &inodes);
+        for socket in &mut known {
+            let own = waited().find(|descriptor| socket_inode(&descriptor.target) == Some(socket.inode));
+            let limits = own.and_then(|own| sys::socket_limits(process.pid, own.number).ok());
+            (socket.limits_receiving, socket.limits_sending) = limits.unwrap_or_default();
+        }
         ends.extend(
             known
                 .iter()

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use super::proc_fs::{self, ProcFs};
 use crate::arch::system_calls::Waits;
@@ -46,7 +48,8 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<Sharers>
             Ok(mappings) => {
                 for sharers in &mut all {
                     let has = |one: &Mapping| (one.device, one.inode) == (sharers.device, sharers.inode);
-                    if mappings.iter().any(has) {
+                    if let Some(mapping) = mappings.iter().find(|one| has(one)) {
+                        sharers.is_nameless |= links(&directory, mapping) == Some(0);
                         sharers.processes.push((pid, ids()));
                     }
                 }
@@ -63,6 +66,12 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<Sharers>
         sharers.sees_all = sees_all;
     }
     all
+}
+
+/// How many names a mapped file has: the path in the maps says of one only that it is gone.
+fn links(directory: &Path, mapping: &Mapping) -> Option<u64> {
+    let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
+    Some(std::fs::metadata(directory.join(link)).ok()?.nlink())
 }
 
 /// The files in whose shared memory threads of a process wait for a word.

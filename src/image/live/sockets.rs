@@ -177,7 +177,7 @@ fn tcp(directory: &Path) -> BTreeMap<u64, Socket> {
         let unaccepted_by = if is_unaccepted { listener(&listeners, row.remote) } else { None };
         let remote = (!row.listens).then_some(row.remote);
         let (inode, listens, unread) = (row.inode, row.listens, row.unread);
-        (inode, Socket { inode, label, listens, peer, unaccepted_by, unread, remote, is_datagram: false })
+        (inode, Socket { inode, label, listens, peer, unaccepted_by, unread, remote, ..Socket::default() })
     };
     rows.iter().filter(|row| row.inode != 0).map(socket).collect()
 }

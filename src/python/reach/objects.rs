@@ -287,7 +287,8 @@ impl Walk<'_, '_> {
             if runs.len() < parts.len() {
                 self.gives_up(format!("what its event loop, a {name}, may still run could not be read"));
             }
-            self.todo.extend(runs);
+            // Exceptions go to its own handler, if it has one.
+            self.todo.extend(runs.into_iter().chain(objects.attribute(object, "_exception_handler")));
         }
         if name.ends_with("Thread") && self.may_be_started(object) {
             let own = ["_target", "_args", "_kwargs"].into_iter().filter_map(|name| objects.attribute(object, name));

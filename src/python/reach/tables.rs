@@ -87,6 +87,10 @@ pub(super) const CALLED_BY_ITSELF: &[(&str, &str)] = &[
     ("logging", "_handlerList"),
 ];
 
+/// Where audit hooks stand far behind the field for `sys.modules` in an interpreter: version, bytes behind it, and how many to read
+/// (Include/internal/pycore_interp.h: 266,264 in 3.12.1).
+pub(super) const FAR_HOOKS: &[(u8, u8, u64, u64)] = &[(3, 12, 265_240, 2048)];
+
 /// Handlers of logs, which every call that logs runs.
 pub(super) const LOG_HANDLERS: &[(&str, &str)] = &[("logging", "_handlerList")];
 

@@ -8,6 +8,7 @@ use super::threading_objects::method;
 use crate::image::Addr;
 use crate::limits::cpython::TASKS_WAITING;
 use crate::python::inspect::{Inspector, frames_of};
+use crate::python::objects::Objects;
 use crate::python::reach;
 
 /// The method in which a loop does one turn, and the one in which a handle calls back.
@@ -106,11 +107,22 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
         is_idle,
         wake_up_descriptors,
         has_timers,
-        runs: runs.map(|((scheduled, ready), keys)| scheduled.into_iter().chain(ready).chain(keys).collect()),
+        runs: runs.map(|((scheduled, ready), keys)| {
+            with_handler_of_exceptions(&objects, object, scheduled.into_iter().chain(ready).chain(keys).collect())
+        }),
         watched,
         watching: Vec::new(),
         signal_handlers: objects.attribute(object, "_signal_handlers"),
     })
+}
+
+/// These callbacks of a loop, and what the loop calls if one of them raises: the program's own handler, which it may have set.
+pub(super) fn with_handler_of_exceptions(objects: &Objects<'_>, event_loop: Addr, mut runs: Vec<Addr>) -> Vec<Addr> {
+    let handler = objects.attribute(event_loop, "_exception_handler").filter(|handler| !objects.is_none(*handler));
+    if !runs.is_empty() {
+        runs.extend(handler);
+    }
+    runs
 }
 
 /// The method of trio that polls the kernel for events.

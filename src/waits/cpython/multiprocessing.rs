@@ -129,12 +129,11 @@ fn is_waiter(wait: &ThreadWait, process: &Process<'_>, position: usize) -> bool 
 /// these was `asked`.
 fn nobody(process: &Process<'_>, scope: &Scope, asked: &[i32]) -> Option<String> {
     let Scope::Shared(device, inode, _) = scope else { return None };
-    let sharers = process.context.all.kernel.sharers(*device, *inode).filter(|sharers| sharers.sees_all)?;
+    let sharers = process.context.all.kernel.sharers(*device, *inode)?;
     // An unreadable process with the waiter's name may belong to the same process tree.
-    let is_like = |(_, name, _): &(i32, String, Vec<i32>)| process.threads.iter().any(|one| one.image.name == *name);
     let all_asked = !sharers.processes.is_empty()
         && sharers.processes.iter().all(|(pid, _)| asked.contains(pid))
-        && !sharers.unread.iter().any(is_like);
+        && sharers.are_all_of(process.context.image);
     all_asked.then(|| {
         let count = match sharers.processes.len() {
             1 => "the only process that maps its semaphore has".to_owned(),

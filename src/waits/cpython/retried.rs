@@ -53,7 +53,8 @@ pub(super) fn evidence(
         _ => (of_method(inspector, purpose, stack.get(call_at)?)?, call_at + 1),
     };
     let frame = stack.get(caller)?;
-    let is_for_ever = retries::is_for_ever(inspector, &inspector.frame(frame)?, &call);
+    let is_outermost = inspector.stack(tid).last().is_some_and(|last| last.address == frame.address);
+    let is_for_ever = retries::is_for_ever(inspector, &inspector.frame(frame)?, &call, is_outermost);
     is_for_ever.then(|| {
         let function = &frame.function;
         format!("after each time-out {function} does nothing but call {} of the same object again", call.method)

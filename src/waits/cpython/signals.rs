@@ -11,7 +11,7 @@ use crate::python::inspect::Inspector;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::family::Way;
 use crate::waits::kinds::Topic;
-use crate::waits::model::Waker;
+use crate::waits::model::{Role, Waker};
 use crate::waits::thread::Process;
 
 /// Pairs of the table: NSIG of Linux.
@@ -164,14 +164,18 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &
         return Some(Way::Shut(format!("Ray's own handler for {named} only ends the process")));
     }
     let open = Way::Open(format!("the handler {} ({named}) could still end it", handler.label));
-    // Python itself may write to a descriptor whenever a signal comes (set_wakeup_fd).
-    if wait.blocked_on.resource.key.kind.topic == Topic::Data {
+    // Python itself may write to a descriptor whenever a signal comes (set_wakeup_fd), but the other end of a connection that nobody
+    // has accepted is no descriptor.
+    let resource = &wait.blocked_on.resource;
+    let is_unaccepted = resource.role == Some(Role::Unaccepted);
+    if resource.key.kind.topic == Topic::Data && !is_unaccepted {
         return Some(open);
     }
     let reached = facts.reached_by_handler(handler.callable);
+    let accepts = is_unaccepted && reached.uses("accept");
     let is_main = process.threads[wait.thread].image.tid == process.context.image.pid;
     let reaches = facts.targets(wait).any(|target| reached.has(target));
-    if reached.anything.is_some() || reaches || is_main && reached.may_raise() {
+    if reached.anything.is_some() || reaches || accepts || is_main && reached.may_raise() {
         return Some(open);
     }
     Some(Way::Shut(format!("the handler {} ({named}) cannot reach it", handler.label)))

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::loops;
 use super::signals;
 use super::task_reach::{OfTask, all_of_task, ends_all, ends_process, may_end, may_fail, names_end};
 use super::tasks::Task;
@@ -387,7 +388,8 @@ fn of_tasks(
         };
         let roots = match (items("_scheduled"), items("_ready")) {
             (Some(scheduled), Some(ready)) => {
-                scheduled.into_iter().chain(ready).chain(watched().unwrap_or_default()).collect::<Vec<_>>()
+                let runs = scheduled.into_iter().chain(ready).chain(watched().unwrap_or_default());
+                loops::with_handler_of_exceptions(&objects, event_loop, runs.collect())
             }
             _ => Vec::new(),
         };

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use crate::code::{Arguments, CallSite, CallsAndWrites, Code, Goal};
@@ -19,12 +20,36 @@ use crate::waits::thread::Process;
 /// A function, the goal in it, and the addresses that a path may not use.
 type PathQuestion = (Addr, Goal, Vec<Addr>);
 
-/// A table of calls, a function, its arguments, the depth to which it is read, and the thread's descriptor, where the answer is not
-/// the same for all threads.
-type CalledQuestion = (&'static LockCalls, Addr, Arguments, usize, Option<Option<Addr>>);
+/// A table of calls, a function, its arguments, and the depth to which it is read.
+type CalledQuestion = (&'static LockCalls, Addr, Arguments, usize);
 
-/// A function, its arguments, and the thread's descriptor as above.
-type CodeQuestion = (Addr, Arguments, Option<Option<Addr>>);
+/// Answers about code: one for all threads, or one for each thread whose own storage mattered.
+#[derive(Debug)]
+struct Answers<Q, A> {
+    /// By the question, and by the thread's descriptor where the answer is that thread's alone.
+    known: RefCell<HashMap<(Q, Option<ThreadPointer>), A>>,
+}
+
+/// A thread's descriptor, where it is known.
+type ThreadPointer = Option<Addr>;
+
+impl<Q, A> Default for Answers<Q, A> {
+    fn default() -> Self {
+        Answers { known: RefCell::default() }
+    }
+}
+
+impl<Q: Eq + Hash + Copy, A: Clone> Answers<Q, A> {
+    /// The answer for this thread. `find` gives one that is not known yet, and whether it is that thread's alone.
+    fn get(&self, question: Q, thread: ThreadPointer, find: impl FnOnce() -> (A, bool)) -> A {
+        let known = |thread| self.known.borrow().get(&(question, thread)).cloned();
+        known(None).or_else(|| known(Some(thread))).unwrap_or_else(|| {
+            let (answer, is_of_thread) = find();
+            self.known.borrow_mut().insert((question, is_of_thread.then_some(thread)), answer.clone());
+            answer
+        })
+    }
+}
 
 /// A lock that a called function takes or gives back, whether it takes it, and whether it always does.
 type ByCalled = (Option<Addr>, bool, bool);
@@ -60,9 +85,9 @@ pub(crate) struct Memo {
     matters: RefCell<HashMap<(&'static LockCalls, Addr, usize), bool>>,
     paths: RefCell<HashMap<PathQuestion, Option<bool>>>,
     /// The locks that called functions take and give back.
-    called: RefCell<HashMap<CalledQuestion, Called>>,
-    /// The code of called functions, by their arguments, and by the thread's descriptor where that matters.
-    read: RefCell<HashMap<CodeQuestion, Rc<CallsAndWrites>>>,
+    called: Answers<CalledQuestion, Called>,
+    /// The code of called functions, by their arguments.
+    read: Answers<(Addr, Arguments), Rc<CallsAndWrites>>,
 }
 
 /// A call's effect on a lock.
@@ -236,29 +261,21 @@ impl<'r> LockSteps<'r> {
 
     /// A called function's effects. They are read once for all threads, since most code does the same in each.
     fn of_called(&self, function: Addr, arguments: Arguments, depth: usize) -> Called {
-        let question = |thread| (self.calls, function, arguments, depth, thread);
-        let known = |thread| self.memo.called.borrow().get(&question(thread)).cloned();
-        let of_this = Some(self.thread_pointer);
-        known(None).or_else(|| known(of_this)).unwrap_or_else(|| {
+        self.memo.called.get((self.calls, function, arguments, depth), self.thread_pointer, || {
             let before = self.needs.take();
             let changes = Rc::new(self.read_called(function, arguments, depth));
-            let called = Called { changes, needs: self.needs.replace(before) };
-            let thread = of_this.filter(|_| called.needs.thread);
-            self.memo.called.borrow_mut().insert(question(thread), called.clone());
-            called
+            let needs = self.needs.replace(before);
+            (Called { changes, needs }, needs.thread)
         })
     }
 
     /// The code of a called function.
     fn read(&self, function: Addr, arguments: Arguments) -> Rc<CallsAndWrites> {
-        let known = |thread| self.memo.read.borrow().get(&(function, arguments, thread)).cloned();
-        let of_this = Some(self.thread_pointer);
-        known(None).or_else(|| known(of_this)).unwrap_or_else(|| {
+        self.memo.read.get((function, arguments), self.thread_pointer, || {
             let most = LARGEST_FUNCTION as usize;
-            let read = Rc::new(self.code.calls_of(function, most, arguments, self.thread_pointer));
-            let thread = of_this.filter(|_| read.is_of_thread);
-            self.memo.read.borrow_mut().insert((function, arguments, thread), read.clone());
-            read
+            let read = self.code.calls_of(function, most, arguments, self.thread_pointer);
+            let is_of_thread = read.is_of_thread;
+            (Rc::new(read), is_of_thread)
         })
     }
 
@@ -307,7 +324,9 @@ impl<'r> LockSteps<'r> {
                     ended_inner.push((at, ends));
                     continue;
                 }
-                let is_kept = take.is_certain && between.is_empty();
+                // A write to the lock's word may give it back, too.
+                let is_written = || take.writes.iter().any(|write| self.may_follow(start, goal, at, *write, &[]));
+                let is_kept = take.is_certain && between.is_empty() && !is_written();
                 kept.push(Change {
                     is_certain: is_kept && self.is_on_every_path(start, goal, &self.with_quick_part(start, take)),
                     ..(*take).clone()

@@ -6,6 +6,7 @@
 //! this is unknown, there is a wake source.
 
 use crate::image::descriptors::{InFlight, KernelFacts, Lineage};
+use crate::waits::model::Waker;
 
 /// Start times have steps of 10 ms. The time of a pipe has the steps of the kernel's clock, of at most 10 ms (HZ=100).
 const COARSE_MS: u64 = 20;
@@ -14,7 +15,7 @@ const COARSE_MS: u64 = 20;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
     /// They may be what ends it.
-    pub(super) wake_sources: Vec<String>,
+    pub(super) wake_sources: Vec<(Waker, String)>,
     /// They cannot.
     pub(super) ruled_out: Vec<String>,
 }
@@ -31,7 +32,13 @@ pub(super) fn judge(kernel: &KernelFacts, names: &[&str], havers: &[i32]) -> Jud
         // A process whose descriptors cannot be read may have the socket too.
         let is_foreign = kernel.unread == 0 && made_ms.is_some_and(|made_ms| is_foreign(kernel, sent, havers, made_ms));
         match is_foreign {
-            false => judged.wake_sources.push(format!("{what} of process {}, and may be its other end", sent.pid)),
+            false => {
+                let is_near = |pid: &i32| havers.contains(pid);
+                // Where a process with an end of it has the socket, too, the receiver is likely to get that end by itself.
+                let is_own = sent.ends.iter().chain(&sent.acquainted).any(is_near);
+                let by = if is_own { Waker::ByItself } else { Waker::OnRequest };
+                judged.wake_sources.push((by, format!("{what} of process {}, and may be its other end", sent.pid)));
+            }
             true => judged.ruled_out.push(format!(
                 "{what} of process {}, but those who have that socket began before the pipe was made, and have none in \
                  common with who has the pipe",

@@ -11,7 +11,7 @@ mod polled;
 mod sysv_semaphores;
 
 use crate::arch::system_calls::{self as calls, Child, Flags, Role, Waits};
-use crate::image::descriptors::{Asked, Want, asked};
+use crate::image::descriptors::{Asked, Want, asked, socket_inode};
 use crate::image::{Addr, Fault, Gap, MemoryExt, ProcessImage, Syscall, TaskState};
 use crate::waits::blocked_call::{Call, Futex, futex, shaped_as_futex};
 use crate::waits::blocked_on::{AlsoWaited, BlockedOn, Ownership, ThreadWait};
@@ -187,6 +187,19 @@ fn not_captured(process: &Process<'_>, thread: &ThreadView<'_>, fault: Fault) ->
     ))
 }
 
+/// Whether a call on a socket ends after a time that the socket itself has.
+fn is_limited_by_socket(process: &Process<'_>, call: Call, waits: Waits) -> bool {
+    let Waits::Descriptor { argument, role, .. } = waits else { return false };
+    let number = call.arguments.get(argument).copied().unwrap_or_default() as i32;
+    let own = process.context.image.descriptors.iter().find(|descriptor| descriptor.number == number);
+    let socket = own.and_then(|own| process.context.all.kernel.socket(socket_inode(&own.target)?));
+    socket.is_some_and(|socket| match role {
+        Role::Read => socket.limits_receiving,
+        Role::Write => socket.limits_sending,
+        Role::WholeFileLock | Role::RangeLock | Role::Other => false,
+    })
+}
+
 /// Any other call.
 fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedOn {
     let row = call.row(process.architecture());
@@ -227,7 +240,8 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
     };
     // A restarted call whose own number is lost has a time-out: otherwise it would not need restart_syscall. poll
     // without one uses it nevertheless, and its arguments show that.
-    let timed = row.and_then(|row| row.timeout.is_set(&call.arguments)).unwrap_or(call.restarted);
+    let timed = row.and_then(|row| row.timeout.is_set(&call.arguments)).unwrap_or(call.restarted)
+        || is_limited_by_socket(process, call, waits);
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
     let (mut first, also, needs) = match on_descriptors(process, call) {
         Some((mut all, needs)) if !all.is_empty() => {

@@ -246,7 +246,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, o
     let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
     let mut unseen = unseen_ends(process, descriptor, holders.is_empty() && outside.is_empty());
     let sent = on_their_way(blocked, process, descriptor, &target);
-    unseen.extend(sent.wake_sources.into_iter().map(|what| (Waker::OnRequest, what)));
+    unseen.extend(sent.wake_sources);
     out.wake_sources.extend(unseen.into_iter().map(|(by, what)| WakeSource {
         resource: key.clone(),
         waiter: None,

@@ -10,7 +10,7 @@ use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength};
+use crate::waits::model::{Hold, Party, Resource, ResourceKey, Scope, Strength, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -81,5 +81,18 @@ pub(super) fn holders(
     let waits_itself = blocked.waits().iter().any(|wait| wait.process == last && wait.blocked_on.resource.key == *key);
     let strength = if waits_itself { Strength::Candidate } else { Strength::Inferred };
     let holder = Party::Process(blocked.processes()[last].context.process);
+    let program = |process: &Process<'_>| {
+        let mut code = process.context.image.mappings.iter().filter(|mapping| mapping.execute && mapping.is_file());
+        code.next().map(|mapping| (mapping.device, mapping.inode))
+    };
+    let others = blocked.processes().iter().enumerate().filter(|(other, process)| {
+        *other != last && *other != wait.process && program(process) == program(blocked.process(wait))
+    });
+    for (_, other) in others {
+        let what =
+            format!("process {} runs the same program, and could change or remove the set", other.context.image.pid);
+        let by = Waker::Party(Party::Process(other.context.process));
+        out.wake_sources.push(WakeSource { resource: key.clone(), waiter: None, by, what });
+    }
     out.holds.push(Hold { strength, ..exact_hold(key, holder, None, evidence) });
 }

@@ -251,9 +251,11 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
 /// The act that ends a wait inside a channel of Rust's standard library or of crossbeam.
 fn in_a_channel(case: &Case<'_, '_>) -> Option<Completion> {
     const CHANNELS: &[&str] = &["std::sync::mpsc::", "std::sync::mpmc::", "crossbeam_channel::"];
-    let mut names = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name);
-    let inside = names.find(|name| CHANNELS.iter().any(|channel| name.contains(channel)))?;
-    Some(if inside.contains("::send") { Completion::Get } else { Completion::Put })
+    let names = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name);
+    let inside: Vec<&str> = names.filter(|name| CHANNELS.iter().any(|channel| name.contains(channel))).collect();
+    // The innermost are of the channel's parts, and say neither.
+    let sends = inside.first().map(|_| inside.iter().any(|name| name.contains("::send")))?;
+    Some(if sends { Completion::Get } else { Completion::Put })
 }
 
 /// Whether this is the thread of Rust's libtest that waits for tests to end. It takes nothing from them, gives them nothing, and

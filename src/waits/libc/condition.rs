@@ -16,6 +16,9 @@ pub(super) const ENTRY_POINTS: &[&str] = &["pthread_cond_", "cnd_"];
 /// Decode a condition wait.
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
+    if !super::mutex::by_libc(case) {
+        return None;
+    }
     // Up to 2.34 the plain WAIT has value 0; a plain WAIT with another value is a mutex.
     if !(futex.command == 9 || futex.command == 0 && futex.value == 0) {
         return None;

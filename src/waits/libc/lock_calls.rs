@@ -42,7 +42,8 @@ pub(super) const SPINLOCK: LockCalls = LockCalls {
     mode: None,
     locks: &["pthread_spin_lock"],
     may_fail: &[],
-    unlocks: &["pthread_spin_unlock"],
+    // glibc has one function by both names, and both leave it free.
+    unlocks: &["pthread_spin_unlock", "pthread_spin_init"],
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,

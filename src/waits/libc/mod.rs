@@ -4,9 +4,9 @@
 //! its own words say of the holder. Words decide, never a version or a symbol; a name only chooses between two
 //! readings of equal words.
 
+mod ahead;
 mod barrier;
 mod by_function;
-mod cancelled;
 mod condition;
 mod join;
 mod layout;
@@ -24,9 +24,9 @@ mod spinlock;
 use crate::image::{Addr, MemoryExt};
 use crate::limits::libc::CALL_FRAMES;
 use crate::waits::blocked_call::Futex;
-use crate::waits::blocked_on::BlockedOn;
+use crate::waits::blocked_on::{BlockedOn, ThreadWait};
 use crate::waits::c_library::CLibrary;
-use crate::waits::family::{Family, Registered};
+use crate::waits::family::{Family, Registered, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::{key, label};
 use crate::waits::kinds::{self, Kind};
@@ -170,8 +170,8 @@ impl Family for Libc {
         }
     }
 
-    fn wake_sources(&self, blocked: &Blocked<'_>, out: &mut Observations) {
-        cancelled::wake_sources(blocked, out);
+    fn giver(&self, process: &Process<'_>, thread: usize, found: &ThreadWait) -> Option<Way> {
+        ahead::way(process, &process.threads[thread], found.blocked_on.resource.key.kind)
     }
 
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {

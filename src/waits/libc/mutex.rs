@@ -200,7 +200,9 @@ pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let owner = case.word(base, layout::OWNER).unwrap_or(0);
     let is_owner = owner <= GREATEST_OWNER as u32 || layout::SPECIAL_OWNERS.contains(&owner);
     let shaped = kind & !layout::KIND_BITS == 0 && is_owner;
-    if shaped && owner != 0 && (by_libc(case) || case.process.libc_tid(owner as i32).is_some()) {
+    // A holder is counted as its user, too. A lock of another make may have any thread's id there: its creator's.
+    let is_used = || case.word(base, layout::USERS).is_none_or(|users| (1..=MOST_USERS).contains(&users));
+    if shaped && owner != 0 && (by_libc(case) || is_used() && case.process.libc_tid(owner as i32).is_some()) {
         return Some(owned(case, base, owner));
     }
     // A waiter at `__wrphase_futex` of an rwlock has value 2 too; only that uses WAIT_BITSET without an owner.
@@ -217,7 +219,7 @@ pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
 
 /// Whether the C library itself made the call. Other runtimes also have locks of one word with the value 2 for waiters,
 /// with arbitrary data beside it. They call through `syscall`, or from code of their own.
-fn by_libc(case: &Case<'_, '_>) -> bool {
+pub(super) fn by_libc(case: &Case<'_, '_>) -> bool {
     let Some(frame) = case.thread.thread.and_then(|thread| thread.native.frames.first()) else { return true };
     if case.thread.inside(1, &["syscall"]) {
         return false;

@@ -6,6 +6,8 @@
 //! that cannot reach it ([`Family::giver`]) and what handlers do; nothing here reads memory.
 
 mod ends;
+mod interrupted;
+mod shared;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -29,7 +31,9 @@ pub(super) fn find(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Obs
     for (position, process) in blocked.processes().iter().enumerate() {
         of_threads(blocked, families, position, process, out);
     }
+    shared::find(blocked, families, out);
     ends::narrow(blocked, families, out);
+    interrupted::wake_sources(blocked, families, out);
     of_ends(blocked, families, out);
 }
 
@@ -253,7 +257,8 @@ fn matters(process: &Process<'_>, wait: &ThreadWait, out: &Observations) -> bool
         one.by == Waker::Party(own.clone())
             && out.known_wakers.iter().any(|known| known.is_reportable && known.resource == one.resource)
     };
-    runs_program(process, wait)
+    process.context.python.is_none()
+        || runs_program(process, wait)
         || out.wake_sources.iter().any(|one| is_task_source(&one))
         || (0..process.threads.len())
             .filter(|other| *other != wait.thread && runs_program_at(process, *other))
@@ -303,10 +308,8 @@ fn signals(
     let process = &blocked.processes()[of];
     let key = &wait.blocked_on.resource.key;
     let mut ruled_out = Vec::new();
-    let kernel = &process.context.all.kernel;
-    let of_kernel =
-        kernel.handled.iter().find(|(pid, _)| *pid == process.context.image.pid).map(|(_, handled)| *handled);
-    let Some(handled) = of_kernel.or_else(|| families.iter().find_map(|family| family.handled(process, wait))) else {
+    let Some(handled) = caught(process).or_else(|| families.iter().find_map(|family| family.handled(process, wait)))
+    else {
         let what = "no thread of the process can, as all wait; whether it has handlers for signals, which could, is not in a \
                     core";
         out.wake_sources.push(WakeSource {
@@ -330,6 +333,12 @@ fn signals(
         }
     }
     ruled_out
+}
+
+/// Signals that a process has handlers for, a bit each from 1 up, as the kernel says; `None` in cores.
+fn caught(process: &Process<'_>) -> Option<u64> {
+    let handled = &process.context.all.kernel.handled;
+    handled.iter().find(|(pid, _)| *pid == process.context.image.pid).map(|(_, handled)| *handled)
 }
 
 /// Handlers of processes that have the other end of an awaited resource.
