@@ -100,7 +100,7 @@ limits! {
         /// Items of a container that are followed then.
         MOST_CONTAINED: u64 = 4096, Told "as above";
         /// Bytes of an interpreter behind its field for `sys.modules` that are searched for hooks: audit hooks, codecs.
-        HOOKS_IN_INTERPRETER: u64 = 1 << 12, Beyond "in every known version but 3.12 they stand within";
+        HOOKS_IN_INTERPRETER: u64 = 1 << 10, Beyond "in every known version they stand within, or where a table says";
         /// Bytes of a thread state that are searched for references.
         LARGEST_STATE: u64 = 1 << 12, Beyond "the structure of every known version is smaller";
         /// Objects tracked by the collector that are checked for calls when they die.

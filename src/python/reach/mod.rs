@@ -22,7 +22,9 @@ use super::inspect::{Inspector, frames_of};
 use super::objects::Objects;
 use crate::image::Addr;
 use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
-use tables::{CALLED_BY_ITSELF, DESCRIPTORS, FAR_HOOKS, LOG_HANDLERS, LOGS, NAMES_ANYTHING, NAMES_CLASSES, RECEIVING};
+use tables::{
+    AUDIT_HOOKS, CALLED_BY_ITSELF, DESCRIPTORS, LOG_HANDLERS, LOGS, NAMES_ANYTHING, NAMES_CLASSES, RECEIVING,
+};
 pub(crate) use tables::{CANCELS, USES_DESCRIPTORS};
 
 /// Two words for each of the 32 ways on from a node of a context.
@@ -338,12 +340,16 @@ impl<'w, 'a> Walk<'w, 'a> {
             let near = objects.objects_in(interpreter.modules_field + 8, HOOKS_IN_INTERPRETER / 8);
             let version = self.inspector.python.version;
             let is_of_it = |row: &&(u8, u8, u64, u64)| (row.0, row.1) == (version.0, version.1);
-            let far = FAR_HOOKS.iter().filter(is_of_it);
+            let far = AUDIT_HOOKS.iter().filter(is_of_it);
             let far = far.flat_map(|(_, _, at, size)| objects.objects_in(interpreter.modules_field + *at, size / 8));
             let words = near.into_iter().chain(far);
             let lists = words.flat_map(|word| match objects.class_name(word).as_deref() {
                 Some("list") => objects.sequence(word, MOST_CONTAINED).unwrap_or_default(),
-                Some("dict") => objects.items(word).into_iter().flatten().map(|(_, value)| value).collect(),
+                // The registry of codecs' error handlers, among dictionaries of other things.
+                Some("dict") if objects.item(word, "xmlcharrefreplace").is_some() => {
+                    objects.items(word).into_iter().flatten().map(|(_, value)| value).collect()
+                }
+                Some("dict") => Vec::new(),
                 _ => vec![word],
             });
             let hooks: Vec<Addr> = lists.filter(|object| self.is_hook(*object)).collect();

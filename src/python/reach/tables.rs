@@ -87,9 +87,17 @@ pub(super) const CALLED_BY_ITSELF: &[(&str, &str)] = &[
     ("logging", "_handlerList"),
 ];
 
-/// Where audit hooks stand far behind the field for `sys.modules` in an interpreter: version, bytes behind it, and how many to read
-/// (Include/internal/pycore_interp.h: 266,264 in 3.12.1).
-pub(super) const FAR_HOOKS: &[(u8, u8, u64, u64)] = &[(3, 12, 265_240, 2048)];
+/// Where audit hooks stand behind the field for `sys.modules` in an interpreter: version, the first byte to read, and how many. Lists of
+/// freed objects follow them (Include/internal/pycore_interp.h; at 2648, 2680, 2648, 2664, 266264 and 3152 in 3.8.18, 3.9.18, 3.10.13,
+/// 3.11.7, 3.12.1 and 3.13.0).
+pub(super) const AUDIT_HOOKS: &[(u8, u8, u64, u64)] = &[
+    (3, 8, 2584, 80),
+    (3, 9, 2616, 80),
+    (3, 10, 2584, 80),
+    (3, 11, 2600, 80),
+    (3, 12, 266_200, 80),
+    (3, 13, 3088, 80),
+];
 
 /// Handlers of logs, which every call that logs runs.
 pub(super) const LOG_HANDLERS: &[(&str, &str)] = &[("logging", "_handlerList")];
