@@ -310,8 +310,8 @@ impl<'r> Drawing<'r> {
                 }
             }
             alike.push(self.general(&edge.resource));
-            let resource = edge.holder_resource.as_deref();
-            let holder = self.party_seen_from(&edge.process, &edge.holder_process, edge.holder, resource);
+            let of_holder = edge.holder_resource.as_deref();
+            let holder = self.party_seen_from(&edge.process, &edge.holder_process, edge.holder, of_holder);
             let is_itself =
                 edge.waiter.is_some() && (edge.waiter, &edge.process) == (edge.holder, &edge.holder_process);
             let is_lock =
