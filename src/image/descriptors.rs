@@ -380,12 +380,17 @@ impl KernelFacts {
 
     /// The signals of the timers that a process has made, a bit each from 1 up.
     pub(crate) fn signals_of_timers(&self, pid: i32) -> u64 {
-        self.timers.iter().filter(|(of, _)| *of == pid).fold(0, |all, (_, signals)| all | signals)
+        self.timers.iter().find(|(of, _)| *of == pid).map_or(0, |(_, signals)| *signals)
+    }
+
+    /// The signals that a process has handlers for, a bit each from 1 up; `None` where that is not known.
+    pub(crate) fn handled_by(&self, pid: i32) -> Option<u64> {
+        self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| *handled)
     }
 
     /// Whether a process has a handler for one of these signals; `None` where that is not known.
     pub(crate) fn handles(&self, pid: i32, signals: u64) -> Option<bool> {
-        self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| handled & signals != 0)
+        self.handled_by(pid).map(|handled| handled & signals != 0)
     }
 
     /// The facts about a socket.

@@ -18,8 +18,8 @@ use super::sleeping;
 use super::sockets::Sockets;
 use crate::arch::system_calls::{Child, Waits};
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked, queue_asked,
-    semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
+    Asked, Descriptor, Detail, FAULT_SIGNALS, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked,
+    queue_asked, semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
 use crate::image::{ProcessImage, ThreadImage};
 use crate::limits::image::{MOST_WANTED, NESTED_SETS};
@@ -28,26 +28,21 @@ use crate::sys;
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
 const ACCESS_MODE: u32 = 3;
 
-/// The signals of a process's timers (proc(5), /proc/pid/timers): "signal: 34/0000000000000000".
-fn timers(directory: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(directory.join("timers")).ok()?;
-    let signals =
-        text.lines().filter_map(|line| line.strip_prefix("signal:")?.trim().split('/').next()?.parse::<u32>().ok());
-    let bits = signals.filter_map(|signal| 1u64.checked_shl(signal.checked_sub(1)?));
-    Some(bits.fold(0, |all, bit| all | bit)).filter(|bits| *bits != 0)
-}
-
 /// Fill in what the waits of these processes need.
 pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
     let tries = |process: &ProcessImage| sleeping::is_brief(proc_fs, process);
     let tries: Vec<bool> = processes.iter().map(tries).collect();
     let may_lock = |(process, tries): (&ProcessImage, &bool)| *tries && has_lockable(&proc_fs.process(process.pid));
     let mut locked = LockedFiles::new(proc_fs, processes.iter().zip(&tries).any(may_lock));
-    let handled = |process: &ProcessImage| (process.pid, caught(&proc_fs.process(process.pid)));
+    let handled: Vec<(i32, u64)> =
+        processes.iter().map(|process| (process.pid, caught(&proc_fs.process(process.pid)))).collect();
+    // Without a handler their signals end the process.
+    let with_handlers = handled.iter().filter(|(_, signals)| signals & !FAULT_SIGNALS != 0);
+    let timers = with_handlers.filter_map(|(pid, _)| Some((*pid, timers(&proc_fs.process(*pid))?))).collect();
     let mut facts = KernelFacts {
         semaphores: semaphores(proc_fs, processes),
-        handled: processes.iter().map(handled).collect(),
-        timers: processes.iter().filter_map(|one| Some((one.pid, timers(&proc_fs.process(one.pid))?))).collect(),
+        handled,
+        timers,
         frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
         queues: queues(proc_fs, processes),
         children: children(proc_fs, processes),
@@ -101,8 +96,12 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         let waited = || process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
         let inodes: BTreeSet<u64> = waited().filter_map(|descriptor| socket_inode(&descriptor.target)).collect();
         let mut known = sockets.of(proc_fs, process.pid, &inodes);
+        // Only calls on the socket itself end by its limits, none that waits for several.
+        let is_alone =
+            |number: i32| asked.iter().any(|asked| matches!(asked, Asked::One(want) if want.number == number));
         for socket in &mut known {
-            let own = waited().find(|descriptor| socket_inode(&descriptor.target) == Some(socket.inode));
+            let is_it = |descriptor: &&Descriptor| socket_inode(&descriptor.target) == Some(socket.inode);
+            let own = waited().filter(is_it).find(|descriptor| is_alone(descriptor.number));
             let limits = own.and_then(|own| sys::socket_limits(process.pid, own.number).ok());
             (socket.limits_receiving, socket.limits_sending) = limits.unwrap_or_default();
         }
@@ -113,9 +112,15 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
                 .flatten()
                 .map(socket_name),
         );
-        facts
-            .sockets
-            .extend(known.into_iter().filter(|socket| facts.socket(socket.inode).is_none()).collect::<Vec<_>>());
+        for socket in known {
+            match facts.sockets.iter_mut().find(|one| one.inode == socket.inode) {
+                Some(one) => {
+                    one.limits_receiving |= socket.limits_receiving;
+                    one.limits_sending |= socket.limits_sending;
+                }
+                None => facts.sockets.push(socket),
+            }
+        }
         let has_ends = |descriptor: &&Descriptor| {
             descriptor.is_pipe || matches!(descriptor.detail, Detail::Event { .. } | Detail::Queue)
         };
@@ -178,6 +183,15 @@ const INTERNAL_SIGNALS: u64 = 0b111 << 31;
 fn caught(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
     field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
+}
+
+/// The signals of a process's timers (proc(5), /proc/pid/timers): "signal: 34/0000000000000000".
+fn timers(directory: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(directory.join("timers")).ok()?;
+    let signals =
+        text.lines().filter_map(|line| line.strip_prefix("signal:")?.trim().split('/').next()?.parse::<u32>().ok());
+    let bits = signals.filter_map(|signal| 1u64.checked_shl(signal.checked_sub(1)?));
+    Some(bits.fold(0, |all, bit| all | bit)).filter(|bits| *bits != 0)
 }
 
 /// Find the descriptors of a process whose files are locked, by inode numbers alone: a further query to a file system

@@ -13,7 +13,7 @@ use crate::image::descriptors::FileLock;
 #[derive(Debug)]
 pub(super) struct LockedFiles {
     proc_fs: ProcFs,
-    reader: Option<JoinHandle<Vec<FileLock>>>,
+    reader: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl LockedFiles {
@@ -29,12 +29,17 @@ impl LockedFiles {
 
     /// The result of the read that has begun, or else of a read now.
     pub(super) fn take(&mut self) -> Vec<FileLock> {
-        self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_else(|| self.now())
+        parse(&self.take_lines())
+    }
+
+    /// The same, as the kernel writes it.
+    pub(super) fn take_lines(&mut self) -> Vec<u8> {
+        self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_else(|| read(&self.proc_fs))
     }
 
     /// Read them now.
     pub(super) fn now(&self) -> Vec<FileLock> {
-        read(&self.proc_fs)
+        parse(&read(&self.proc_fs))
     }
 }
 
@@ -50,8 +55,8 @@ pub(super) fn has_lockable(directory: &Path) -> bool {
     entries.flatten().filter_map(target).any(|target| target.to_str().is_none_or(may_be_locked))
 }
 
-fn read(proc_fs: &ProcFs) -> Vec<FileLock> {
-    std::fs::read(proc_fs.root().join("locks")).map(|bytes| parse(&bytes)).unwrap_or_default()
+fn read(proc_fs: &ProcFs) -> Vec<u8> {
+    std::fs::read(proc_fs.root().join("locks")).unwrap_or_default()
 }
 
 /// Parse /proc/locks: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`, with `->` before the kind of one that waits.

@@ -590,7 +590,7 @@ impl LiveTarget {
                 "lockscope could not have the memory to copy it to; it is read after the release",
             ));
         }
-        let (disk, leases) = (Arc::default(), Arc::new(Leases::begin()));
+        let (disk, leases) = (Arc::default(), Arc::new(Leases::begin(&self.proc_fs)));
         let parts = facts.into_iter().zip(&outcomes).zip(all_taken).enumerate();
         for (position, ((facts, outcomes), mut taken)) in parts {
             let pid = facts.pid;

@@ -346,10 +346,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             let lists = words.flat_map(|word| match objects.class_name(word).as_deref() {
                 Some("list") => objects.sequence(word, MOST_CONTAINED).unwrap_or_default(),
                 // The registry of codecs' error handlers, among dictionaries of other things.
-                Some("dict") if objects.item(word, "xmlcharrefreplace").is_some() => {
-                    objects.items(word).into_iter().flatten().map(|(_, value)| value).collect()
+                Some("dict") => {
+                    let registry = objects.item(word, "xmlcharrefreplace").and_then(|_| objects.items(word));
+                    registry.into_iter().flatten().map(|(_, value)| value).collect()
                 }
-                Some("dict") => Vec::new(),
                 _ => vec![word],
             });
             let hooks: Vec<Addr> = lists.filter(|object| self.is_hook(*object)).collect();

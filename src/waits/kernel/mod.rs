@@ -191,8 +191,8 @@ fn not_captured(process: &Process<'_>, thread: &ThreadView<'_>, fault: Fault) ->
 fn is_limited_by_socket(process: &Process<'_>, call: Call, waits: Waits) -> bool {
     let Waits::Descriptor { argument, role, .. } = waits else { return false };
     let number = call.arguments.get(argument).copied().unwrap_or_default() as i32;
-    let own = process.context.image.descriptors.iter().find(|descriptor| descriptor.number == number);
-    let socket = own.and_then(|own| process.context.all.kernel.socket(socket_inode(&own.target)?));
+    let socket = peers::descriptor(process, number)
+        .and_then(|own| process.context.all.kernel.socket(socket_inode(&own.target)?));
     socket.is_some_and(|socket| match role {
         Role::Read => socket.limits_receiving,
         Role::Write => socket.limits_sending,

@@ -93,18 +93,23 @@ struct Reading<'r> {
     process: &'r Process<'r>,
     code: Code<'r>,
     waking: &'static [&'static str],
+    /// The modules that export the waking call: the C library, and what stands in front of it.
+    libraries: HashSet<usize>,
     seen: HashSet<Addr>,
 }
 
 impl<'r> Reading<'r> {
     fn new(process: &'r Process<'r>, waking: &'static [&'static str]) -> Self {
-        let code = Code::new(process.context.image, process.context.symbols);
-        Reading { process, code, waking, seen: HashSet::new() }
+        let symbols = process.context.symbols;
+        let has_it = |module: &usize| waking.first().is_some_and(|call| symbols.exports(*module, call));
+        let libraries = (0..symbols.modules().list.len()).filter(has_it).collect();
+        let code = Code::new(process.context.image, symbols);
+        Reading { process, code, waking, libraries, seen: HashSet::new() }
     }
 
     /// Whether the function of a frame may wake, from where it stands on.
     fn may_wake_from(&mut self, frame: &NativeFrame) -> bool {
-        if self.is_of_library(frame.lookup, None) {
+        if self.is_of_library(frame.lookup) {
             return false;
         }
         let Some(start) = self.process.context.symbols.function_start(frame.lookup) else { return true };
@@ -120,7 +125,7 @@ impl<'r> Reading<'r> {
 
     /// Whether the library's own functions may call the program's: the thread is the library's, or it is in a function that calls others.
     fn is_called_by_library(&self, frames: &[NativeFrame]) -> bool {
-        let mut own = frames.iter().map(|frame| !self.is_of_library(frame.lookup, None));
+        let mut own = frames.iter().map(|frame| !self.is_of_library(frame.lookup));
         let (Some(first), Some(last)) = (own.clone().position(|is_own| is_own), own.rposition(|is_own| is_own)) else {
             return true;
         };
@@ -129,7 +134,7 @@ impl<'r> Reading<'r> {
             symbol.is_none_or(|symbol| CALLS_OTHERS.contains(&base_symbol(&symbol.name)))
         };
         frames.iter().enumerate().any(|(position, frame)| {
-            let is_of_library = self.is_of_library(frame.lookup, None);
+            let is_of_library = self.is_of_library(frame.lookup);
             is_of_library && (first < position && position < last || position < first && calls_others(frame))
         })
     }
@@ -139,7 +144,7 @@ impl<'r> Reading<'r> {
     fn ends_with_calls(&self, thread: &ThreadView<'_>, frames: &[NativeFrame]) -> bool {
         const DESTRUCTORS: [&str; 3] = ["pthread_key_create", "tss_create", "__cxa_thread_atexit_impl"];
         let symbols = self.process.context.symbols;
-        let outermost = frames.iter().rfind(|frame| !self.is_of_library(frame.lookup, None));
+        let outermost = frames.iter().rfind(|frame| !self.is_of_library(frame.lookup));
         let ends = outermost.is_none_or(|frame| self.code.path(frame.pc, Goal::Return, &[]) != Some(false));
         let mut modules = 0..symbols.modules().list.len();
         let is_main = thread.image.tid == self.process.context.image.pid;
@@ -153,23 +158,23 @@ impl<'r> Reading<'r> {
             return None;
         }
         let target = site.target?;
-        if self.is_of_library(target, name) || !self.seen.insert(target) {
+        if self.is_of_library(target) || self.is_slot_of_library(target, name) || !self.seen.insert(target) {
             return Some(Vec::new());
         }
         let starts_there = self.process.context.symbols.function_start(target) == Some(target);
         (starts_there && self.seen.len() <= CALLED_FUNCTIONS).then(|| self.code.calls_in(target))
     }
 
-    /// Whether code is of the library that has the waking call, or the slot of a function of that library which was not called yet.
-    fn is_of_library(&self, at: Addr, name: Option<&str>) -> bool {
+    /// Whether code is of a library that has the waking call.
+    fn is_of_library(&self, at: Addr) -> bool {
+        self.process.context.symbols.modules().at(at).is_some_and(|module| self.libraries.contains(&module))
+    }
+
+    /// Whether a function that was not called yet, so that its address is of no module, is one of that library by its name.
+    fn is_slot_of_library(&self, at: Addr, name: Option<&str>) -> bool {
         let symbols = self.process.context.symbols;
-        let Some(call) = self.waking.first() else { return false };
-        let has = |module: usize| symbols.exports(module, call);
-        let at = symbols.modules().at(at);
-        let provides = |name: &str| {
-            let mut modules = 0..symbols.modules().list.len();
-            modules.find(|module| symbols.exports(*module, name)).is_some_and(has)
-        };
-        at.is_some_and(has) || at.is_none() && name.is_some_and(provides)
+        let Some(name) = name.filter(|_| symbols.modules().at(at).is_none()) else { return false };
+        let mut modules = 0..symbols.modules().list.len();
+        modules.find(|module| symbols.exports(*module, name)).is_some_and(|module| self.libraries.contains(&module))
     }
 }

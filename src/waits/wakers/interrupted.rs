@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{Families, caught};
+use super::Families;
 use crate::image::descriptors::FAULT_SIGNALS;
 use crate::waits::blocked_on::{Guards, LockCalls, ThreadWait};
 use crate::waits::family::{Way, signal_name};
@@ -53,16 +53,14 @@ fn is_interrupted(kind: &Kind) -> bool {
 
 /// Whether some code of a process may call one of these by its name: reading what lies ahead of all threads takes long.
 fn may_call(process: &Process<'_>, calls: &LockCalls) -> bool {
-    calls.unlocks.iter().any(|call| may_call_one(process, call))
-}
-
-fn may_call_one(process: &Process<'_>, call: &str) -> bool {
     let symbols = process.context.symbols;
     let modules = || 0..symbols.modules().list.len();
-    let is_static = || !modules().any(|module| symbols.exports(module, call));
-    symbols.has_met_slot(call)
-        || modules().any(|module| symbols.imports(module, call))
-        || is_static() && modules().any(|module| symbols.find(module, call).is_some())
+    calls.unlocks.iter().any(|call| {
+        let is_static = || !modules().any(|module| symbols.exports(module, call));
+        symbols.has_met_slot(call)
+            || modules().any(|module| symbols.imports(module, call))
+            || is_static() && modules().any(|module| symbols.find(module, call).is_some())
+    })
 }
 
 /// Add what may end the call of a waiter inside a ring.
@@ -81,7 +79,8 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
         if !rings.contains(&waiter) {
             continue;
         }
-        let handled = caught(process).unwrap_or_default() & !FAULT_SIGNALS & !OF_LIBRARY;
+        let (kernel, pid) = (&process.context.all.kernel, process.context.image.pid);
+        let handled = kernel.handled_by(pid).unwrap_or_default() & !FAULT_SIGNALS & !OF_LIBRARY;
         let is_signalled = is_interrupted(kind(wait)) && handled != 0;
         let calls = [(&CANCEL, is_cancelled(kind(wait))), (&SIGNAL, is_signalled)];
         for (calls, _) in calls.into_iter().filter(|(_, fits)| *fits) {
@@ -94,7 +93,7 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
                 }
             }
         }
-        let of_timers = process.context.all.kernel.signals_of_timers(process.context.image.pid) | 1 << (ALARM - 1);
+        let of_timers = kernel.signals_of_timers(pid) | 1 << (ALARM - 1);
         let pending = (1..=64u32).filter(|signal| (handled & of_timers) >> (signal - 1) & 1 == 1);
         for signal in pending.filter(|_| is_signalled) {
             let way = families.iter().find_map(|family| family.handler(process, signal, wait));

@@ -308,8 +308,8 @@ fn signals(
     let process = &blocked.processes()[of];
     let key = &wait.blocked_on.resource.key;
     let mut ruled_out = Vec::new();
-    let Some(handled) = caught(process).or_else(|| families.iter().find_map(|family| family.handled(process, wait)))
-    else {
+    let of_kernel = process.context.all.kernel.handled_by(process.context.image.pid);
+    let Some(handled) = of_kernel.or_else(|| families.iter().find_map(|family| family.handled(process, wait))) else {
         let what = "no thread of the process can, as all wait; whether it has handlers for signals, which could, is not in a \
                     core";
         out.wake_sources.push(WakeSource {
@@ -333,12 +333,6 @@ fn signals(
         }
     }
     ruled_out
-}
-
-/// Signals that a process has handlers for, a bit each from 1 up, as the kernel says; `None` in cores.
-fn caught(process: &Process<'_>) -> Option<u64> {
-    let handled = &process.context.all.kernel.handled;
-    handled.iter().find(|(pid, _)| *pid == process.context.image.pid).map(|(_, handled)| *handled)
 }
 
 /// Handlers of processes that have the other end of an awaited resource.
