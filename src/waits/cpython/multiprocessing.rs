@@ -89,11 +89,17 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
         let hold = exact_hold(&resource.key, holder, None, vec![why]);
         out.holds.push(Hold { gone: Some(Gone::ProcessDead), strength: Strength::Inferred, ..hold });
     } else if out.holds.len() == before {
-        out.nobody_named(
-            resource,
-            "no captured process has an object of it that says it has taken it: its holder is another process \
-             (capture that too), or has ended",
-        );
+        let why = match is_lock {
+            true => {
+                "no captured process has an object of it that says it has taken it: its holder is another process \
+                 (capture that too), or has ended"
+            }
+            false => {
+                "no captured process has an object of it that says it has taken it; it is no lock, so each process that \
+                 maps it may release it"
+            }
+        };
+        out.nobody_named(resource, why);
     }
 }
 
