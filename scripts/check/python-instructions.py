@@ -20,17 +20,20 @@ import dis, json, opcode, sys
 caches = getattr(opcode, "_inline_cache_entries", [0] * 256)
 def cache(name):
     return caches.get(name, 0) if hasattr(caches, "get") else caches[opcode.opmap[name]] if caches else 0
-rows = [(number, name, cache(name)) for name, number in opcode.opmap.items() if number < 256]
+jumps = set(getattr(dis, "hasjump", [])) | set(dis.hasjrel) | set(dis.hasjabs)
+way = lambda number, name: None if number not in jumps else (
+    "Absolute" if number in dis.hasjabs else "Backward" if "BACKWARD" in name or name == "END_ASYNC_FOR" else "Forward")
+rows = [(number, name, cache(name), way(number, name)) for name, number in opcode.opmap.items() if number < 256]
 base = {one: name for name, all in getattr(opcode, "_specializations", {}).items() for one in all}
 for name, number in getattr(dis, "_all_opmap", {}).items():
     if name in base and number < 256:
-        rows.append((number, base[name], cache(base[name])))
+        rows.append((number, base[name], cache(base[name]), way(opcode.opmap[base[name]], base[name])))
 if sys.version_info >= (3, 11):
-    rows.append((0, "CACHE", 0))
-print(json.dumps([sys.version_info[:2], sorted(set(rows))]))
+    rows.append((0, "CACHE", 0, None))
+print(json.dumps([sys.version_info[:2], sorted(set(rows), key=str)]))
 """
 
-# The instructions whose effect `python::retries` knows.
+# The instructions whose effect `python::retries` knows, what stores under a name, and what ends a function.
 MEANING = {
     "NOP": "Nothing", "RESUME": "Nothing", "PRECALL": "Nothing", "KW_NAMES": "Nothing", "NOT_TAKEN": "Nothing",
     "PUSH_NULL": "Unused", "LOAD_SMALL_INT": "Unused", "LOAD_COMMON_CONSTANT": "Unused",
@@ -39,7 +42,7 @@ MEANING = {
     "LOAD_FAST_BORROW": "LoadFast", "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LoadTwoFast",
     "LOAD_CONST": "LoadConst", "LOAD_GLOBAL": "LoadGlobal", "LOAD_NAME": "LoadName", "LOAD_DEREF": "LoadCell",
     "LOAD_ATTR": "LoadAttribute", "LOAD_METHOD": "LoadMethod",
-    "STORE_FAST": "StoreFast", "DELETE_FAST": "DeleteFast",
+    "STORE_NAME": "StoreName", "STORE_GLOBAL": "StoreName", "STORE_FAST": "StoreFast", "DELETE_FAST": "DeleteFast",
     "POP_TOP": "Pop", "DUP_TOP": "Duplicate", "COPY": "PushCopy",
     "UNARY_NOT": "Not", "TO_BOOL": "ToBool", "IS_OP": "Is", "COMPARE_OP": "Compare",
     "CALL_METHOD": "Call { callee: 2, names: 0 }", "CALL": "Call { callee: 2, names: 0 }",
@@ -50,6 +53,8 @@ MEANING = {
     "SETUP_FINALLY": "SetupFinally", "POP_BLOCK": "PopBlock", "POP_EXCEPT": "PopExcept",
     "PUSH_EXC_INFO": "PushException", "CHECK_EXC_MATCH": "MatchException",
     "JUMP_IF_NOT_EXC_MATCH": "JumpIfNoMatch",
+    "ENTER_EXECUTOR": "Compiled",
+    "RETURN_VALUE": "End", "RETURN_CONST": "End", "RAISE_VARARGS": "End", "RERAISE": "End",
 }
 for when, word in {"TRUE": "True", "FALSE": "False", "NONE": "Nothing", "NOT_NONE": "Something"}.items():
     MEANING[f"POP_JUMP_IF_{when}"] = f"JumpIf(When::{word}, {{way}})"
@@ -61,13 +66,14 @@ def rows(python):
     version, all_rows = json.loads(subprocess.check_output([python, "-c", ASK]))
     way = "Absolute" if version < [3, 11] else "Forward"
     found = {}
-    for number, name, cache in all_rows:
+    for number, name, cache, jumps in all_rows:
         # Only in 3.8 `COMPARE_OP` compares by identity and matches exceptions.
         known = name in MEANING and (name != "COMPARE_OP" or version < [3, 9])
         meaning = MEANING[name].format(way=way) if known and "{way}" in MEANING[name] else MEANING.get(name)
-        if known or cache:
-            found.setdefault((meaning if known else "Other", cache), []).append(number)
-    lines = [f"    ({meaning}, {cache}, &{numbers})," for (meaning, cache), numbers in sorted(found.items())]
+        other = f"Branch({jumps})" if jumps else "Other"
+        if known or cache or jumps:
+            found.setdefault((meaning if known else other, cache), []).append(number)
+    lines = [f"    ({meaning}, {cache}, &{sorted(numbers)})," for (meaning, cache), numbers in sorted(found.items())]
     name = f"V{version[0]}_{version[1]}"
     return f"const {name}: &[Row] = &[\n" + "\n".join(lines) + "\n];\n"
 

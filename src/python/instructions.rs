@@ -1,5 +1,5 @@
-//! Instructions of CPython by their numbers: those that a loop around a wait is made of, and the caches behind all
-//! others.
+//! Instructions of CPython by their numbers: those that a loop around a wait is made of, what stores under a name,
+//! all that jump or leave the function, and the caches behind all others.
 //!
 //! In: a version, the bytes of a code object as they stand in memory. Out: [`Instruction`]s. From 3.11 on the
 //! interpreter puts specialised instructions in place of others while a program runs; each row lists them with the one
@@ -9,9 +9,10 @@
 //! 3.10.13, 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2.
 
 use Operation::{
-    Call, Compare, DeleteFast, Duplicate, Extended, Is, Jump, JumpIf, JumpIfNoMatch, LoadAttribute, LoadCell,
-    LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadName, LoadTwoFast, MatchException, Not, Nothing, Other, Pop,
-    PopBlock, PopExcept, PushCopy, PushException, SetupFinally, StoreFast, ToBool, Unused,
+    Branch, Call, Compare, Compiled, DeleteFast, Duplicate, End, Extended, Is, Jump, JumpIf, JumpIfNoMatch,
+    LoadAttribute, LoadCell, LoadConst, LoadFast, LoadGlobal, LoadMethod, LoadName, LoadTwoFast, MatchException, Not,
+    Nothing, Other, Pop, PopBlock, PopExcept, PushCopy, PushException, SetupFinally, StoreFast, StoreName, ToBool,
+    Unused,
 };
 use Way::{Absolute, Backward, Forward};
 
@@ -33,6 +34,8 @@ pub(super) enum Operation {
     LoadGlobal,
     /// Code outside of functions loads the value that its innermost scope has.
     LoadName,
+    /// Pop into a global, or a variable of code outside of functions.
+    StoreName,
     /// Push what a closure's cell has.
     LoadCell,
     /// Put an attribute in the place of its object, or a method and its object.
@@ -58,6 +61,10 @@ pub(super) enum Operation {
         names: u8,
     },
     Jump(Way),
+    /// Go on, or jump, with another effect on the stack.
+    Branch(Way),
+    /// Leave the function, by a value or an exception.
+    End,
     /// Pop, and jump by what that was.
     JumpIf(When, Way),
     /// Begin and end of a protected range (up to 3.10).
@@ -69,6 +76,8 @@ pub(super) enum Operation {
     /// Whether the exception is of the class on top: as a value, or as a jump (3.9, 3.10).
     MatchException,
     JumpIfNoMatch,
+    /// Machine code stands in the place of the instruction: of none of the others is it known where it ends.
+    Compiled,
     /// Anything else.
     Other,
 }
@@ -111,6 +120,21 @@ impl Instruction {
             _ => None,
         }
     }
+
+    /// Where a jump of this instruction leads.
+    pub(super) fn target(&self, way: Way, version: (u8, u8, u8)) -> Option<u64> {
+        let argument = in_units(version, self.argument);
+        match way {
+            Way::Forward => self.end.checked_add(argument),
+            Way::Backward => self.end.checked_sub(argument),
+            Way::Absolute => Some(argument),
+        }
+    }
+}
+
+/// A distance in units of two bytes: from 3.10 on code has it so, before in bytes.
+pub(super) fn in_units(version: (u8, u8, u8), distance: u64) -> u64 {
+    if version >= (3, 10, 0) { distance } else { distance / 2 }
 }
 
 /// The instructions of a code object, in their order; none if the version's are not known.
@@ -138,6 +162,9 @@ pub(super) fn decode(version: (u8, u8, u8), code: &[u8]) -> Vec<Instruction> {
             return Vec::new();
         }
         let (operation, cache) = known(*number);
+        if operation == Compiled {
+            return Vec::new();
+        }
         let (start, high) = prefix.take().unwrap_or((unit, 0));
         let argument = high << 8 & 0xffff_ffff | u64::from(*low);
         if operation == Extended {
@@ -156,12 +183,15 @@ pub(super) fn decode(version: (u8, u8, u8), code: &[u8]) -> Vec<Instruction> {
 type Row = (Operation, u8, &'static [u8]);
 
 const V3_8: &[Row] = &[
+    (Branch(Absolute), 0, &[111, 112]),
+    (Branch(Forward), 0, &[93, 143, 154, 162]),
     (Call { callee: 1, names: 0 }, 0, &[131]),
     (Call { callee: 1, names: 1 }, 0, &[141]),
     (Call { callee: 2, names: 0 }, 0, &[161]),
     (Compare, 0, &[107]),
     (DeleteFast, 0, &[126]),
     (Duplicate, 0, &[4]),
+    (End, 0, &[83, 130]),
     (Extended, 0, &[144]),
     (Jump(Absolute), 0, &[113]),
     (Jump(Forward), 0, &[110]),
@@ -181,14 +211,18 @@ const V3_8: &[Row] = &[
     (PopExcept, 0, &[89]),
     (SetupFinally, 0, &[122]),
     (StoreFast, 0, &[125]),
+    (StoreName, 0, &[90, 97]),
 ];
 
 const V3_9: &[Row] = &[
+    (Branch(Absolute), 0, &[111, 112]),
+    (Branch(Forward), 0, &[93, 143, 154]),
     (Call { callee: 1, names: 0 }, 0, &[131]),
     (Call { callee: 1, names: 1 }, 0, &[141]),
     (Call { callee: 2, names: 0 }, 0, &[161]),
     (DeleteFast, 0, &[126]),
     (Duplicate, 0, &[4]),
+    (End, 0, &[48, 83, 130]),
     (Extended, 0, &[144]),
     (Is, 0, &[117]),
     (Jump(Absolute), 0, &[113]),
@@ -210,14 +244,18 @@ const V3_9: &[Row] = &[
     (PopExcept, 0, &[89]),
     (SetupFinally, 0, &[122]),
     (StoreFast, 0, &[125]),
+    (StoreName, 0, &[90, 97]),
 ];
 
 const V3_10: &[Row] = &[
+    (Branch(Absolute), 0, &[111, 112]),
+    (Branch(Forward), 0, &[93, 143, 154]),
     (Call { callee: 1, names: 0 }, 0, &[131]),
     (Call { callee: 1, names: 1 }, 0, &[141]),
     (Call { callee: 2, names: 0 }, 0, &[161]),
     (DeleteFast, 0, &[126]),
     (Duplicate, 0, &[4]),
+    (End, 0, &[83, 119, 130]),
     (Extended, 0, &[144]),
     (Is, 0, &[117]),
     (Jump(Absolute), 0, &[113]),
@@ -239,11 +277,14 @@ const V3_10: &[Row] = &[
     (PopExcept, 0, &[89]),
     (SetupFinally, 0, &[122]),
     (StoreFast, 0, &[125]),
+    (StoreName, 0, &[90, 97]),
 ];
 
 const V3_11: &[Row] = &[
+    (Branch(Forward), 0, &[93, 111, 112, 123]),
     (Call { callee: 2, names: 0 }, 4, &[22, 23, 24, 171]),
     (DeleteFast, 0, &[126]),
+    (End, 0, &[83, 119, 130]),
     (Extended, 0, &[34, 144]),
     (Is, 0, &[117]),
     (Jump(Backward), 0, &[38, 134, 140]),
@@ -275,12 +316,15 @@ const V3_11: &[Row] = &[
     (PushCopy, 0, &[120]),
     (PushException, 0, &[35]),
     (StoreFast, 0, &[125, 161, 167]),
+    (StoreName, 0, &[90, 97]),
     (Unused, 0, &[2]),
 ];
 
 const V3_12: &[Row] = &[
+    (Branch(Forward), 1, &[62, 63, 64, 65, 93, 123, 168]),
     (Call { callee: 2, names: 0 }, 3, &[23, 24, 28, 29, 34, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 56, 171]),
     (DeleteFast, 0, &[126]),
+    (End, 0, &[83, 119, 121, 130]),
     (Extended, 0, &[144]),
     (Is, 0, &[117]),
     (Jump(Backward), 0, &[134, 140]),
@@ -302,8 +346,8 @@ const V3_12: &[Row] = &[
         Other,
         1,
         &[
-            6, 7, 8, 10, 13, 14, 16, 18, 19, 20, 21, 22, 25, 57, 58, 59, 60, 62, 63, 64, 65, 66, 67, 92, 93, 107, 122,
-            123, 141, 159, 160, 161, 166, 167, 168,
+            6, 7, 8, 10, 13, 14, 16, 18, 19, 20, 21, 22, 25, 57, 58, 59, 60, 66, 67, 92, 107, 122, 141, 159, 160, 161,
+            166, 167,
         ],
     ),
     (Other, 4, &[95, 113, 148, 153]),
@@ -312,17 +356,21 @@ const V3_12: &[Row] = &[
     (PushCopy, 0, &[120]),
     (PushException, 0, &[35]),
     (StoreFast, 0, &[125, 154, 158]),
+    (StoreName, 0, &[90, 97]),
     (Unused, 0, &[2]),
 ];
 
 const V3_13: &[Row] = &[
+    (Branch(Forward), 1, &[72, 104, 187, 188, 189, 190, 208]),
     (
         Call { callee: 2, names: 0 },
         3,
         &[53, 162, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 174, 175, 176, 177, 178, 179, 180, 181],
     ),
     (Call { callee: 2, names: 1 }, 0, &[57]),
+    (Compiled, 0, &[70]),
     (DeleteFast, 0, &[65]),
+    (End, 0, &[36, 101, 102, 103]),
     (Extended, 0, &[71]),
     (Is, 0, &[76]),
     (Jump(Backward), 0, &[78]),
@@ -346,8 +394,8 @@ const V3_13: &[Row] = &[
         Other,
         1,
         &[
-            3, 5, 39, 45, 58, 59, 72, 93, 104, 117, 150, 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 161, 182,
-            183, 184, 185, 186, 187, 188, 189, 190, 205, 206, 208, 212, 213, 220, 221, 222,
+            3, 5, 39, 45, 58, 59, 93, 117, 150, 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 161, 182, 183, 184,
+            185, 186, 205, 206, 212, 213, 220, 221, 222,
         ],
     ),
     (Other, 4, &[108, 209, 210, 211]),
@@ -356,18 +404,24 @@ const V3_13: &[Row] = &[
     (PushCopy, 0, &[61]),
     (PushException, 0, &[33]),
     (StoreFast, 0, &[110]),
+    (StoreName, 0, &[113, 114]),
     (ToBool, 3, &[40, 214, 215, 216, 217, 218, 219]),
     (Unused, 0, &[34]),
 ];
 
 const V3_14: &[Row] = &[
+    (Branch(Backward), 0, &[68]),
+    (Branch(Forward), 0, &[237, 248]),
+    (Branch(Forward), 1, &[70, 106, 171, 172, 173, 174, 197]),
     (
         Call { callee: 2, names: 0 },
         3,
         &[52, 143, 144, 145, 146, 147, 148, 149, 150, 154, 155, 156, 157, 158, 159, 160, 161, 162, 163, 164, 165],
     ),
     (Call { callee: 2, names: 1 }, 3, &[55, 151, 152, 153]),
+    (Compiled, 0, &[255]),
     (DeleteFast, 0, &[63]),
+    (End, 0, &[35, 104, 105]),
     (Extended, 0, &[69]),
     (Is, 0, &[74]),
     (Jump(Backward), 0, &[76]),
@@ -387,14 +441,7 @@ const V3_14: &[Row] = &[
     (MatchException, 0, &[6]),
     (Not, 0, &[42]),
     (Nothing, 0, &[27, 28, 128, 196]),
-    (
-        Other,
-        1,
-        &[
-            38, 56, 57, 70, 96, 106, 119, 166, 167, 168, 169, 170, 171, 172, 173, 174, 194, 195, 197, 201, 202, 209,
-            210, 211,
-        ],
-    ),
+    (Other, 1, &[38, 56, 57, 96, 119, 166, 167, 168, 169, 170, 194, 195, 201, 202, 209, 210, 211]),
     (Other, 4, &[110, 198, 199, 200]),
     (Other, 5, &[3, 44, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142]),
     (Pop, 0, &[31]),
@@ -402,18 +449,24 @@ const V3_14: &[Row] = &[
     (PushCopy, 0, &[59]),
     (PushException, 0, &[32]),
     (StoreFast, 0, &[112]),
+    (StoreName, 0, &[115, 116]),
     (ToBool, 3, &[39, 203, 204, 205, 206, 207, 208]),
     (Unused, 0, &[33, 81, 94]),
 ];
 
 const V3_15: &[Row] = &[
+    (Branch(Backward), 0, &[66]),
+    (Branch(Forward), 0, &[236, 247]),
+    (Branch(Forward), 1, &[68, 105, 174, 175, 176, 177, 178, 202, 203, 204]),
     (
         Call { callee: 2, names: 0 },
         3,
         &[50, 144, 145, 146, 147, 148, 149, 150, 153, 157, 158, 159, 160, 161, 162, 163, 164, 165, 166, 167, 168],
     ),
     (Call { callee: 2, names: 1 }, 3, &[53, 154, 155, 156]),
+    (Compiled, 0, &[254]),
     (DeleteFast, 0, &[61]),
+    (End, 0, &[33, 103, 104]),
     (Extended, 0, &[67]),
     (Is, 0, &[73]),
     (Jump(Backward), 0, &[75]),
@@ -437,10 +490,7 @@ const V3_15: &[Row] = &[
     (
         Other,
         1,
-        &[
-            4, 36, 54, 55, 68, 70, 95, 105, 118, 151, 152, 169, 170, 171, 172, 173, 174, 175, 176, 177, 178, 179, 180,
-            198, 199, 202, 203, 204, 208, 209, 216, 217, 218,
-        ],
+        &[4, 36, 54, 55, 70, 95, 118, 151, 152, 169, 170, 171, 172, 173, 179, 180, 198, 199, 208, 209, 216, 217, 218],
     ),
     (Other, 4, &[109, 205, 206, 207]),
     (Other, 5, &[3, 42, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143]),
@@ -449,6 +499,7 @@ const V3_15: &[Row] = &[
     (PushCopy, 0, &[57]),
     (PushException, 0, &[30]),
     (StoreFast, 0, &[111]),
+    (StoreName, 0, &[114, 115]),
     (ToBool, 3, &[37, 210, 211, 212, 213, 214, 215]),
     (Unused, 0, &[31, 80, 93]),
 ];

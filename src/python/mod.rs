@@ -15,6 +15,7 @@
     )
 )]
 
+mod ahead;
 mod at_hand;
 pub(crate) mod finalisers;
 mod folders;

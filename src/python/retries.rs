@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::inspect::Inspector;
-use super::instructions::{Instruction, Operation, Way, When, decode};
+use super::instructions::{Instruction, Operation, Way, When, decode, in_units};
 use super::objects::Objects;
 use super::values::Frame;
 use crate::image::Addr;
@@ -235,7 +235,7 @@ impl<'e> Execution<'e> {
                 }
                 _ => return None,
             },
-            Operation::Jump(way) => return self.target(here, way),
+            Operation::Jump(way) => return here.target(way, self.version),
             Operation::JumpIf(when, way) => {
                 let jumps = match when {
                     When::True => self.pop_truth()?,
@@ -243,10 +243,10 @@ impl<'e> Execution<'e> {
                     When::Nothing => self.pop_is_none()?,
                     When::Something => !self.pop_is_none()?,
                 };
-                return if jumps { self.target(here, way) } else { Some(here.end) };
+                return if jumps { here.target(way, self.version) } else { Some(here.end) };
             }
             Operation::SetupFinally => {
-                let handler = self.target(here, Way::Forward)?;
+                let handler = here.target(Way::Forward, self.version)?;
                 self.blocks.push(Some(handler));
             }
             Operation::PopBlock => drop(self.blocks.pop()?),
@@ -261,26 +261,23 @@ impl<'e> Execution<'e> {
             Operation::JumpIfNoMatch => {
                 let matches = self.matches()?;
                 self.pop();
-                return if matches { Some(here.end) } else { self.target(here, Way::Absolute) };
+                return if matches { Some(here.end) } else { here.target(Way::Absolute, self.version) };
             }
             Operation::PopExcept if self.version >= (3, 11, 0) => drop(self.pop()),
             Operation::PopExcept => {
                 (0..3).for_each(|_| drop(self.pop()));
                 self.blocks.pop()?;
             }
-            Operation::Extended | Operation::Call { .. } | Operation::LoadName | Operation::Other => return None,
+            Operation::Extended
+            | Operation::Call { .. }
+            | Operation::LoadName
+            | Operation::StoreName
+            | Operation::Branch(_)
+            | Operation::End
+            | Operation::Compiled
+            | Operation::Other => return None,
         }
         Some(here.end)
-    }
-
-    /// Where a jump leads. Up to 3.9 it counts bytes.
-    fn target(&self, here: &Instruction, way: Way) -> Option<u64> {
-        let argument = in_units(self.version, here.argument);
-        match way {
-            Way::Forward => here.end.checked_add(argument),
-            Way::Backward => here.end.checked_sub(argument),
-            Way::Absolute => Some(argument),
-        }
     }
 
     /// Values below those of this execution are unknown.
@@ -417,9 +414,4 @@ impl<'e> Execution<'e> {
         let is_wide = matches!(short, "Exception" | "BaseException");
         (self.stack.last() == Some(&Value::TimeOut) && (short == raised || is_wide)).then_some(true)
     }
-}
-
-/// A distance in units of two bytes: from 3.10 on code has it so, before in bytes.
-fn in_units(version: (u8, u8, u8), distance: u64) -> u64 {
-    if version >= (3, 10, 0) { distance } else { distance / 2 }
 }

@@ -409,6 +409,11 @@ impl<'a> Frame<'_, 'a> {
         tuple.and_then(|tuple| self.frames.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
     }
 
+    /// A text of its process.
+    pub(super) fn text(&self, object: Addr) -> Option<String> {
+        self.frames.objects.text(object)
+    }
+
     /// The line of the last call of a method of this name before where it stands; `None` if the instructions of this version are
     /// not known.
     pub(crate) fn line_of_last_call(&self, method: &str, version: (u8, u8, u8)) -> Option<u32> {

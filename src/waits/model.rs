@@ -141,7 +141,7 @@ pub(crate) enum Role {
     ThisReport,
 }
 
-/// The act that ends what a task awaits.
+/// The act that ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// An item is put into a queue.
@@ -164,6 +164,8 @@ pub(crate) enum Completion {
     Send,
     /// The connections of a server are closed.
     Close,
+    /// A thread is unparked.
+    Unpark,
 }
 
 /// A waiter or holder.

@@ -633,6 +633,41 @@ async def tasks_await_each_other_and_a_computed_name_cancels():
     await task
 
 
+def in_a_ring():
+    """Two tasks that await each other, of a loop that runs for something else."""
+    loop = asyncio.new_event_loop()
+    tasks = []
+
+    async def wait(other):
+        while len(tasks) < 2:
+            await asyncio.sleep(0)
+        await tasks[other]
+    tasks += [loop.create_task(wait(1), name="one"), loop.create_task(wait(0), name="two")]
+    loop.call_later(0.2, ready)
+    return loop, tasks
+
+
+def ring_beside_what_the_loop_runs_for():
+    truth("deadlock", finding="join-cycle")
+    loop, tasks = in_a_ring()
+    loop.run_until_complete(beat())
+    print(tasks)
+
+
+def ring_that_the_code_after_the_loop_cancels():
+    truth("suspected-deadlock", "blocked")
+    loop, tasks = in_a_ring()
+    loop.run_until_complete(asyncio.sleep(LAST))
+    tasks[0].cancel()
+
+
+def ring_that_the_code_after_the_loop_finds_and_cancels():
+    truth("suspected-deadlock", "blocked")
+    loop = in_a_ring()[0]
+    loop.run_until_complete(asyncio.sleep(LAST))
+    [task.cancel() for task in asyncio.all_tasks(loop)]
+
+
 def fails():
     raise ValueError
 

@@ -404,6 +404,44 @@ def event_that_a_message_sets():
     event_beside(serve)
 
 
+def event_beside_a_module(end):
+    """Main runs a module's code that has defined what sets the event, and is at its end."""
+    code = """
+import os, threading, time
+opened, lock = threading.Event(), threading.Lock()
+def give():
+    opened.set()
+def holds():
+    with lock:
+        opened.wait()
+def wants():
+    with lock:
+        pass
+def begin(function):
+    threading.Thread(target=function, name=function.__name__).start()
+begin(holds)
+time.sleep(0.2)
+begin(wants)
+print("READY pids=%d" % os.getpid(), flush=True)
+"""
+    os.execv(sys.executable, [sys.executable, "-c", code + end])
+
+
+def event_beside_a_module_that_has_defined_what_sets_it():
+    truth("stuck", **STUCK)
+    event_beside_a_module("while True:\n    time.sleep(0.05)")
+
+
+def event_beside_a_module_that_will_set_it():
+    truth("blocked")
+    event_beside_a_module(f"time.sleep({LAST})\ngive()")
+
+
+def event_beside_a_module_whose_loop_sets_it():
+    truth("blocked")
+    event_beside_a_module(f"done = False\nwhile not done:\n    if done:\n        give()\n    time.sleep({LAST})")
+
+
 def event_that_an_audit_hook_sets():
     truth("blocked")
 
@@ -423,6 +461,38 @@ def event_that_an_error_handler_of_codecs_sets():
 
     install(EVENT)
     event_beside(doze)
+
+
+def event_that_a_format_sets():
+    truth("blocked")
+
+    class Gives:
+        @property
+        def value(self):
+            EVENT.set()
+
+    def later(gives):
+        time.sleep(LAST)
+        "{0.value}".format(gives)
+
+    start(later, "later", Gives())
+    ready()
+    EVENT.wait()
+
+
+def event_that_a_function_for_warnings_sets():
+    truth("blocked")
+    import warnings
+
+    def install(event):
+        warnings.showwarning = lambda *_: event.set()
+
+    def later():
+        time.sleep(LAST)
+        warnings.warn("now")
+
+    install(EVENT)
+    event_beside(later)
 
 
 def of_processes(wait, *more):

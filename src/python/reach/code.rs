@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use super::super::PythonFrame;
+use super::super::ahead::{self, Ahead};
 use super::tables::{C_DOORS, IMPORT_HOOKS, NAMES_ANYTHING, PLAIN_C_MODULES, PLAIN_LIBRARY};
 use super::{Extent, Walk};
 use crate::image::Addr;
@@ -88,7 +89,16 @@ impl Walk<'_, '_> {
         self.todo.extend(open.variables().into_iter().map(|(_, value)| value));
         self.todo.extend(open.living_stack().unwrap_or_else(|| open.stack()));
         let is_running = self.extent == Extent::Thread;
-        self.code(code, open.globals(), None, is_running);
+        let constants = self.inspector.frames().constants(code);
+        match ahead::of_frame(&open, &constants, self.inspector.python.version) {
+            // The whole code follows if it is reached as a function, too.
+            Some(ahead) => {
+                if self.positions.insert((code, ahead.unit)) {
+                    self.used(code, (open.globals(), None), is_running, Some(ahead));
+                }
+            }
+            None => self.code(code, open.globals(), None, is_running),
+        }
     }
 
     /// The coroutine in which anyio runs what a task group starts: it has the group at hand, to report its end. As with
@@ -99,9 +109,19 @@ impl Walk<'_, '_> {
 
     /// The names that code uses, and the globals under them.
     pub(super) fn code(&mut self, code: Addr, globals: Option<Addr>, module: Option<Addr>, is_running: bool) {
-        if !self.codes.insert(code) {
-            return;
+        if self.codes.insert(code) {
+            self.used(code, (globals, module), is_running, None);
         }
+    }
+
+    /// The same, with the part of it that is ahead of a frame.
+    fn used(
+        &mut self,
+        code: Addr,
+        (globals, module): (Option<Addr>, Option<Addr>),
+        is_running: bool,
+        ahead: Option<Ahead>,
+    ) {
         if self.library_only() {
             return;
         }
@@ -124,7 +144,7 @@ impl Walk<'_, '_> {
             self.gives_up("code that it can reach could not be read".into());
             return;
         };
-        let names: HashSet<String> = names.into_iter().collect();
+        let mut names: HashSet<String> = names.into_iter().collect();
         let named = globals.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
         let is_of_library =
             |file: &String| self.inspector.origin(file).waits_for_caller() || self.inspector.is_standard(file);
@@ -133,14 +153,23 @@ impl Walk<'_, '_> {
             let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
             self.reached.gives_away |= names.contains("release") && !names.contains("acquire") && !is_end();
         }
-        self.imports(code, of_library);
+        let constants = match ahead {
+            Some(ahead) => {
+                // That it takes what it releases says more than where it stands.
+                let takes = names.take("acquire").into_iter();
+                names = ahead.names.into_iter().chain(takes).collect();
+                ahead.constants
+            }
+            None => frames.constants(code),
+        };
+        self.imports(code, &names, of_library);
         let is_plain = of_library && self.is_plain_module(&named);
         self.todo.extend(named.iter().filter(|(name, _)| names.contains(name)).map(|(_, value)| *value));
         let common = names.iter().filter(|name| !named.iter().any(|(known, _)| known == *name));
         let common: Vec<Addr> =
             common.filter_map(|name| self.inspector.modules().builtins.get(name)).copied().collect();
         self.todo.extend(common);
-        for constant in frames.constants(code) {
+        for constant in constants {
             match self.inspector.objects().class_name(constant).as_deref() {
                 Some("code") => self.code(constant, globals, module, is_running),
                 // A plain module builds the names that it looks up out of these strings.
@@ -148,6 +177,13 @@ impl Walk<'_, '_> {
                     if let Some(name) = self.inspector.objects().text(constant) {
                         self.name(name, true);
                     }
+                }
+                // "{0.name}" has names of attributes in it.
+                Some("str") if !of_library && (names.contains("format") || names.contains("format_map")) => {
+                    let text = self.inspector.objects().text(constant).filter(|text| text.contains('{'));
+                    let words =
+                        text.iter().flat_map(|text| text.split(|one: char| !one.is_alphanumeric() && one != '_'));
+                    words.for_each(|word| self.name(word.to_owned(), false));
                 }
                 _ => {}
             }
@@ -170,11 +206,10 @@ impl Walk<'_, '_> {
 
     /// An import of a module that is not loaded runs unknown code. The imports of the standard library are its own,
     /// unless the program has installed a hook there.
-    pub(super) fn imports(&mut self, code: Addr, of_library: bool) {
+    fn imports(&mut self, code: Addr, names: &HashSet<String>, of_library: bool) {
         let frames = self.inspector.frames();
         let Some(imports) = frames.imports(code, self.inspector.python.version) else {
             let variables = frames.variables_in(code);
-            let names = frames.names_in(code).unwrap_or_default();
             let may_import =
                 |name: &&String| variables.contains(name) && !self.inspector.modules().loaded.contains_key(*name);
             if let Some(name) = names.iter().find(may_import) {
@@ -185,7 +220,7 @@ impl Walk<'_, '_> {
             self.todo.extend(loaded);
             return;
         };
-        for (module, taken) in &imports {
+        for (module, taken) in imports.iter().filter(|(module, _)| names.contains(module)) {
             match self.inspector.modules().loaded.get(module).copied() {
                 None => {
                     // Relative to its package.

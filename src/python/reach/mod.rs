@@ -17,9 +17,9 @@ mod tables;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::PythonThread;
 use super::inspect::{Inspector, frames_of};
 use super::objects::Objects;
+use super::{PythonFrame, PythonThread};
 use crate::image::Addr;
 use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
 use tables::{
@@ -192,6 +192,13 @@ pub(crate) fn from_cancelling(inspector: &Inspector<'_>, roots: impl IntoIterato
     walk.finish()
 }
 
+/// The objects that code can reach which goes on in these frames.
+pub(crate) fn from_frames<'f>(inspector: &Inspector<'_>, frames: impl Iterator<Item = &'f PythonFrame>) -> Reached {
+    let mut walk = Walk::new(inspector, Extent::Code);
+    frames.for_each(|frame| walk.frame(frame));
+    walk.finish()
+}
+
 /// Whether instances of a module's classes hand on what other processes send.
 fn module_of_processes(module: &Option<String>) -> bool {
     matches!(module.as_deref(), Some("multiprocessing.connection" | "multiprocessing.queues"))
@@ -217,6 +224,8 @@ struct Walk<'w, 'a> {
     /// Values under names that no code was seen to use yet.
     unnamed: HashMap<String, Vec<Addr>>,
     codes: HashSet<Addr>,
+    /// The places of frames whose code was followed from there on: code and instruction.
+    positions: HashSet<(Addr, u64)>,
     /// Functions of event loops and locks that no code of the program was seen to name yet: code, globals, module.
     unnamed_code: HashMap<String, Vec<UnnamedCode>>,
     /// Classes that were reached through their instances only.
@@ -238,6 +247,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             todo: Vec::new(),
             unnamed: HashMap::new(),
             codes: HashSet::new(),
+            positions: HashSet::new(),
             unnamed_code: HashMap::new(),
             typed: HashSet::new(),
             of_library: HashMap::new(),

@@ -92,8 +92,10 @@ impl Walk<'_, '_> {
             "weakref" | "weakref.ReferenceType" | "weakref.KeyedRef" => self.todo.extend(objects.field(object, 0)),
             // PyModuleObject.md_dict is the first word behind the head.
             "module" => {
-                let items = objects.field(object, 0).and_then(|dict| objects.items(dict));
-                self.module(items.unwrap_or_default());
+                let dict = objects.field(object, 0);
+                let items = dict.and_then(|dict| objects.items(dict)).unwrap_or_default();
+                self.replaced(dict, &items);
+                self.module(items);
             }
             "generator" | "coroutine" | "async_generator" => {
                 let frames = self.inspector.frames();
@@ -138,6 +140,25 @@ impl Walk<'_, '_> {
                 false => self.unnamed.entry(name).or_default().push(value),
             }
         }
+    }
+
+    /// Functions of the program that stand among the globals of a module of the standard library: its own code calls them, as
+    /// `warnings.warn` calls `showwarning`.
+    pub(super) fn replaced(&mut self, dict: Option<Addr>, globals: &[(Addr, Addr)]) {
+        let objects = self.inspector.objects();
+        let named = |name: &str| globals.iter().find(|(key, _)| objects.text(*key).is_some_and(|key| key == name));
+        let file = named("__file__").and_then(|(_, file)| objects.text(*file));
+        if file.is_none_or(|file| !self.inspector.is_standard(&file)) {
+            return;
+        }
+        let is_foreign = |value: &Addr| match objects.class_name(*value).as_deref() {
+            Some("function") => objects.function(*value).is_some_and(|function| Some(function.globals) != dict),
+            Some("method") => true,
+            _ => false,
+        };
+        let foreign = globals.iter().map(|(_, value)| *value).filter(is_foreign);
+        let functions: Vec<Addr> = foreign.filter(|value| self.is_of_program(*value)).collect();
+        self.todo.extend(functions);
     }
 
     /// The class of an instance that was reached.

@@ -105,9 +105,8 @@ impl Context<'_> {
         let are_nameless = cycle.edges.iter().all(|edge| self.names.label(&edge.resource).name.is_none());
         if let (Some(first), true) = (cycle.edges.first(), are_nameless && names.len() > 1) {
             let noun = self.names.label(&first.resource).noun;
-            let ending = if noun.ends_with('x') { "es" } else { "s" };
             let is_one_kind = cycle.edges.iter().all(|edge| edge.resource.kind == first.resource.kind);
-            let noun = if is_one_kind { format!("{noun}{ending}") } else { "locks".to_owned() };
+            let noun = if is_one_kind { several(&noun) } else { "locks".to_owned() };
             return format!("{} {noun}", names.len());
         }
         // In the order in which the first one takes them: what it has, then what it waits for.
@@ -254,4 +253,12 @@ impl Context<'_> {
             && !frames[inner..].iter().any(is_driver_function)
             && outer.len() <= OUTERMOST_FRAMES
     }
+}
+
+/// Several of these things: "mutexes", "locks made of a futex".
+fn several(noun: &str) -> String {
+    let one = [" made of ", " inside ", " of ", " in "].iter().filter_map(|joint| noun.find(joint)).min();
+    let (one, rest) = noun.split_at(one.unwrap_or(noun.len()));
+    let ending = if one.ends_with('x') { "es" } else { "s" };
+    format!("{one}{ending}{rest}")
 }

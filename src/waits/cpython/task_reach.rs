@@ -31,6 +31,8 @@ const ENDS_ALL: &[&str] = &[
     "SystemExit",
     "KeyboardInterrupt",
 ];
+/// Those of them by which code has every task of a loop at hand.
+pub(super) const NAMES_TASKS: &[&str] = &["all_tasks", "_all_tasks"];
 /// Those of them that any thread may use.
 const ENDS_PROCESS: &[&str] = &["kill", "pthread_kill", "raise_signal", "interrupt_main", "abort", "_exit"];
 /// Names by which code ends a task that it has at hand, or calls into the loop that it has at hand.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::loops;
 use super::signals;
-use super::task_reach::{OfTask, all_of_task, ends_all, ends_process, may_end, may_fail, names_end};
+use super::task_reach::{NAMES_TASKS, OfTask, all_of_task, ends_all, ends_process, may_end, may_fail, names_end};
 use super::tasks::Task;
 use super::trio_wake_sources;
 use super::wakers::WAKING;
@@ -31,7 +31,6 @@ use crate::waits::model::{Hold, Party, Strength, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
-/// Where the thread of lockscope's plugin for pytest is (scripts/ship/pypi).
 /// The module of lockscope's plugin for pytest that has a thread of its own.
 const OWN_THREAD: &str = "lockscope._coverage";
 /// Libraries of C that the interpreter's own modules call, and that make no callbacks.
@@ -407,6 +406,8 @@ fn of_tasks(
             .filter(|other| of_loop(other) && !is_waiting(other))
             .map(|other| (other.name.as_str(), all_of_task(facts, other)))
             .collect();
+        let is_behind = |root| behind.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, root)));
+        let afterwards = code_after_loop(facts, event_loop, is_behind);
         for task in tasks.iter().filter(|task| objects.field(task.object, 0) == Some(event_loop)) {
             let party = Party::Resource(key(process, kinds::ASYNCIO_TASK, task.object));
             if !waiting.contains(&party) {
@@ -430,6 +431,10 @@ fn of_tasks(
                 format!("{thread} can reach it or its loop, and may end it")
             } else if let Some((other, _)) = by_other {
                 format!("task {other} goes on and may end it, or a callback for its end may")
+            } else if afterwards.as_ref().is_some_and(|reached| {
+                may_end(reached, task.object) || reached.has(event_loop) && reached.names_or_has(NAMES_TASKS).is_some()
+            }) {
+                "the code that goes on when its event loop stops can reach it and may end it".to_owned()
             } else if let Some(other) = raised_beside(facts, &tasks, task, is_waiting) {
                 format!("task {other} goes on and may raise, of which whoever awaits both is told")
             } else if let Some(name) = ends_all(&by_all) {
@@ -441,6 +446,15 @@ fn of_tasks(
             out.read_of.push((process.context.process, task.tid));
         }
     }
+}
+
+/// The reach of the program's code that goes on when a loop stops, unless the task that it runs for waits itself. The frames of the
+/// library around a loop end the tasks that are left, too, but by then the program is over.
+fn code_after_loop(facts: &Facts<'_>, event_loop: Addr, waits: impl Fn(Addr) -> bool) -> Option<Reached> {
+    let one = facts.loops().iter().find(|one| one.object == event_loop)?;
+    one.root.filter(|root| !waits(*root))?;
+    let around = facts.inspector.stack(one.tid).skip_while(|frame| frame.address != one.turn);
+    Some(reach::from_frames(&facts.inspector, around.filter(|frame| !frame.origin.waits_for_caller())))
 }
 
 /// A task that goes on and raises by design, and whose end the library reports to an object that has this task, too. The object

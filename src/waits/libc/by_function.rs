@@ -27,6 +27,8 @@ pub(super) struct Row {
     /// Offset of the futex word in the object, by C library; `None`: the word is not part of it.
     offsets: [Option<u64>; 2],
     holder: Holder,
+    /// The act that ends the wait, where the kind does not say it.
+    ends_by: Option<Completion>,
 }
 
 /// How the holder of an object is found.
@@ -80,12 +82,16 @@ impl Holder {
 }
 
 const fn row(names: &'static [&'static str], kind: &'static Kind, noun: &'static str, offset: u64) -> Row {
-    Row { names, kind, noun, offsets: [Some(offset); 2], holder: Holder::Nobody }
+    Row { names, kind, noun, offsets: [Some(offset); 2], holder: Holder::Nobody, ends_by: None }
 }
 
 impl Row {
     const fn held_by(self, holder: Holder) -> Row {
         Row { holder, ..self }
+    }
+
+    const fn ends_by(self, completion: Completion) -> Row {
+        Row { ends_by: Some(completion), ..self }
     }
 
     fn fits(&self, name: &Named<'_>) -> bool {
@@ -121,11 +127,13 @@ const TABLE: &[Row] = &[
         noun: "barrier",
         offsets: [Some(4), None],
         holder: Holder::Barrier,
+        ends_by: None,
     },
     row(&["pthread_once", "call_once"], kinds::PTHREAD_ONCE, "once control", 0).held_by(Holder::Once),
     row(&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], kinds::SEMAPHORE, "semaphore", 0),
-    row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], kinds::FUTEX, "state of a std::future", 16),
-    row(&["std::latch::"], kinds::FUTEX, "std::latch", 0),
+    row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], kinds::FUTEX, "state of a std::future", 16)
+        .ends_by(Completion::Resolve),
+    row(&["std::latch::"], kinds::FUTEX, "std::latch", 0).ends_by(Completion::Arrive),
     row(&["std::counting_semaphore<", "std::__atomic_semaphore::"], kinds::SEMAPHORE, "std::counting_semaphore", 0),
     Row {
         names: &["std::barrier<", "std::__tree_barrier"],
@@ -133,6 +141,7 @@ const TABLE: &[Row] = &[
         noun: "std::barrier",
         offsets: [None; 2],
         holder: Holder::Barrier,
+        ends_by: None,
     },
     // The word may be one that many atomics share.
     row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
@@ -140,7 +149,7 @@ const TABLE: &[Row] = &[
     row(&["::RwLock::read_contended"], kinds::FUTEX, "Rust RwLock", 0).held_by(Holder::RustReaders),
     row(&["::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", rust_rwlock::WRITER_NOTIFY)
         .held_by(Holder::RustWriters),
-    row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
+    row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0).ends_by(Completion::Notify),
     row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0).held_by(Holder::Once),
     row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0)
         .held_by(Holder::Parked(ParkingLot::Mutex)),
@@ -152,7 +161,8 @@ const TABLE: &[Row] = &[
     )
     .held_by(Holder::Parked(ParkingLot::RwLock)),
     row(&["parking_lot_core::"], kinds::FUTEX, "parker of parking_lot", 0),
-    row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0),
+    row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0)
+        .ends_by(Completion::Unpark),
     row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4)
         .held_by(Holder::Barrier),
     row(&["GOMP_critical_name_start"], kinds::OPENMP_LOCK, "critical section", 0).held_by(Holder::OpenMp),
@@ -234,11 +244,10 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         }
     });
     let mut decoded = BlockedOn { mode: row.holder.mode(), ..decoded };
-    if let Some(completion) = in_a_channel(case) {
-        let label = &mut decoded.resource.label;
-        label.noun =
-            if completion == Completion::Put { "a message of a channel" } else { "room in a channel" }.to_owned();
-        decoded.resource.role = Some(Role::Completed(completion));
+    decoded.resource.role = row.ends_by.map(Role::Completed);
+    if let Some((noun, completion)) = made_of_it(case) {
+        decoded.resource.label.noun = noun.to_owned();
+        decoded.resource.role = completion.map(Role::Completed);
     }
     if is_test_runner(case) {
         decoded.timed = false;
@@ -248,14 +257,26 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     Some(decoded)
 }
 
-/// The act that ends a wait inside a channel of Rust's standard library or of crossbeam.
-fn in_a_channel(case: &Case<'_, '_>) -> Option<Completion> {
+/// A thing that Rust's standard library or crossbeam makes of a condition or a thread's token, found by a function around the wait: its
+/// name, and the act that ends the wait.
+fn made_of_it(case: &Case<'_, '_>) -> Option<(&'static str, Option<Completion>)> {
     const CHANNELS: &[&str] = &["std::sync::mpsc::", "std::sync::mpmc::", "crossbeam_channel::"];
-    let names = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name);
-    let inside: Vec<&str> = names.filter(|name| CHANNELS.iter().any(|channel| name.contains(channel))).collect();
-    // The innermost are of the channel's parts, and say neither.
-    let sends = inside.first().map(|_| inside.iter().any(|name| name.contains("::send")))?;
-    Some(if sends { Completion::Get } else { Completion::Put })
+    const BARRIER: &str = "std::sync::barrier::Barrier";
+    const SCOPE: &str = "std::thread::scoped::scope";
+    let names: Vec<&str> = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name).collect();
+    let mut of_channels = names.iter().filter(|name| CHANNELS.iter().any(|channel| name.contains(channel))).peekable();
+    if of_channels.peek().is_some() {
+        // The innermost are of the channel's parts, and say neither.
+        return Some(match of_channels.any(|name| name.contains("::send")) {
+            true => ("room in a channel", Some(Completion::Get)),
+            false => ("a message of a channel", Some(Completion::Put)),
+        });
+    }
+    let is_inside = |part: &str| names.iter().take(WRAPPER_FRAMES).any(|name| name.contains(part));
+    if is_inside(BARRIER) {
+        return Some(("Rust Barrier", Some(Completion::Arrive)));
+    }
+    is_inside(SCOPE).then_some(("the end of the threads of a scope", None))
 }
 
 /// Whether this is the thread of Rust's libtest that waits for tests to end. It takes nothing from them, gives them nothing, and

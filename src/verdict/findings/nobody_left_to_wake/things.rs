@@ -60,6 +60,7 @@ pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
             "nobody is left that closes its connections",
             "close each connection before wait_closed(), which waits for all of them from 3.12 on (3.13: `Server.close_clients()`)",
         ),
+        Completion::Unpark => ("nobody is left that wakes it", "wake it on every path, after an error, too"),
     };
     (missing, vec![advice.into(), LOST_TASK.into()])
 }
@@ -113,7 +114,7 @@ pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, 
         ),
         (Completion::Arrive, false) => (
             "no thread is left that could come",
-            "count the parties where they are started: each must come on every path, or leave (std::barrier::arrive_and_drop)",
+            "count the parties where they are started: each must come on every path, or leave (C++: `arrive_and_drop`)",
         ),
         (Completion::Resolve, _) => (
             "no thread is left that could complete it",
@@ -121,6 +122,11 @@ pub(super) fn of_thread(completion: Completion, world: World) -> (&'static str, 
         ),
         (Completion::Send, _) => ("no thread is left that could send", "close the other end when nothing more is sent"),
         (Completion::Close, _) => ("no thread is left that could close it", "close it in a `finally`"),
+        (Completion::Unpark, _) => (
+            "no thread is left that could unpark it",
+            "let each thread that has a handle of it call unpark() on every path, and test a condition before each park(): the token \
+             of an earlier unpark() may be used up",
+        ),
     };
     let lost = match completion {
         // The report lists the holders of the units.
@@ -145,6 +151,7 @@ pub(super) fn act(completion: Option<Completion>, world: World) -> &'static str 
         (Some(Completion::Resolve), _) => "complete it",
         (Some(Completion::Send), _) => "send",
         (Some(Completion::Close), _) => "close it",
+        (Some(Completion::Unpark), _) => "unpark it",
         (None, _) => "go on",
     }
 }
