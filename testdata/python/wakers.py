@@ -495,6 +495,19 @@ def event_that_a_function_for_warnings_sets():
     event_beside(later)
 
 
+def child_is_joined_before_its_results_are_read():
+    truth("deadlock", finding="pipe-cycle")
+    import multiprocessing
+    # The C library may send signals, but only to the thread that calls it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=results.put, args=(b"x" * (1 << 20),), daemon=True)
+    child.start()
+    ready(os.getpid(), child.pid)
+    child.join()
+
+
 def of_processes(wait, *more):
     import multiprocessing
     context = multiprocessing.get_context("fork")

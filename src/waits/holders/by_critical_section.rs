@@ -162,10 +162,16 @@ pub(crate) fn givers(
 
 /// The calls ahead of the threads of a process, the innermost frames of each first.
 fn ahead(memo: &Memo, process: &Process<'_>, calls: &'static LockCalls) -> Vec<Ahead> {
+    let symbols = process.context.symbols;
+    // A library sends a signal by its own call to the calling thread alone, as abort() does.
+    let is_of_library = |frame: &NativeFrame| {
+        let module = symbols.modules().at(frame.lookup).filter(|_| calls.locks.is_empty());
+        module.is_some_and(|module| calls.unlocks.iter().any(|call| symbols.exports(module, call)))
+    };
     let of_thread = |(position, thread): (usize, &ThreadView<'_>)| -> Vec<Ahead> {
         let steps = LockSteps::new(&memo.steps, process, calls, thread.pthread);
         let frames = frames(thread).iter().take(CODE_FRAMES).filter(|frame| frame.trust != Trust::Scan);
-        frames.filter_map(|frame| steps.ahead(position, frame)).collect()
+        frames.filter(|frame| !is_of_library(frame)).filter_map(|frame| steps.ahead(position, frame)).collect()
     };
     process.threads.iter().enumerate().flat_map(of_thread).collect()
 }

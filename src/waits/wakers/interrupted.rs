@@ -86,11 +86,11 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
         for (calls, _) in calls.into_iter().filter(|(_, fits)| *fits) {
             let Some(descriptor) = thread.pthread else { continue };
             if *may_be_called.entry((wait.process, calls)).or_insert_with(|| may_call(process, calls)) {
-                for source in
-                    by_critical_section::givers(blocked, process, descriptor, &wait.blocked_on.resource.key, calls)
-                {
-                    out.wake_source_for(&waiter, source.by, &source.what);
-                }
+                let key = &wait.blocked_on.resource.key;
+                let sources = by_critical_section::givers(blocked, process, descriptor, key, calls);
+                // While it waits it calls nothing.
+                let of_others = sources.into_iter().filter(|source| source.by != Waker::Party(waiter.clone()));
+                of_others.for_each(|source| out.wake_source_for(&waiter, source.by, &source.what));
             }
         }
         let of_timers = kernel.signals_of_timers(pid) | 1 << (ALARM - 1);
