@@ -1,8 +1,8 @@
-//! What the code of a frame can still come to, from the instruction where it stands.
+//! The code that a frame can still come to, from the instruction where it stands.
 //!
-//! In: a frame. Out: the names and constants of the instructions that can follow: by going on, by jumps,
-//! and by the handlers of exceptions. An instruction whose meaning is not known may use every name that its argument could stand for.
-//! What it does not do: it evaluates no condition, so code behind one that is never true counts, too.
+//! In: a frame. Out: the names and constants of the instructions that can follow: by going on, by jumps, and by the handlers of
+//! exceptions. An instruction whose meaning is not known may use every name that its argument could stand for. No condition is
+//! evaluated: code behind one that is never true counts, too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,39 +15,35 @@ use crate::image::Addr;
 pub(crate) struct Ahead {
     pub(crate) names: HashSet<String>,
     pub(crate) constants: Vec<Addr>,
-    /// Where the frame stands, in units of two bytes.
-    pub(crate) unit: u64,
 }
 
-/// What is ahead of a frame; `None` where its position, or the instructions of this version, are not known.
-pub(crate) fn of_frame(frame: &Frame<'_, '_>, constants: &[Addr], version: (u8, u8, u8)) -> Option<Ahead> {
-    let unit = frame.unit_of_call()?;
+/// The code ahead of a frame that stands at this instruction; `None` where the instructions of this version are not known.
+pub(crate) fn of_frame(frame: &Frame<'_, '_>, unit: u64, constants: &[Addr], version: (u8, u8, u8)) -> Option<Ahead> {
     let instructions = decode(version, &frame.instructions()?);
     let entered: Vec<u64> = frame.handlers().into_iter().flatten().map(|at| in_units(version, at)).collect();
     let ahead = from(&instructions, unit, version, |unit| frame.handler_of(unit), &entered)?;
-    let texts = frame.name_objects();
-    let mut names = HashSet::new();
-    let mut own = HashSet::new();
+    let mut used = HashSet::new();
+    let mut loaded = HashSet::new();
     for one in ahead {
-        let indices = |shifts: &[u32]| shifts.iter().map(|shift| one.argument >> shift).collect::<Vec<u64>>();
-        let used = match one.operation {
-            Operation::LoadGlobal if version >= (3, 11, 0) => indices(&[1]),
-            Operation::LoadGlobal | Operation::LoadName => indices(&[0]),
+        let indices = |shifts: &'static [u32]| shifts.iter().map(move |shift| one.argument >> shift);
+        match one.operation {
+            Operation::LoadGlobal if version >= (3, 11, 0) => used.extend(indices(&[1])),
+            Operation::LoadGlobal | Operation::LoadName => used.extend(indices(&[0])),
             Operation::LoadAttribute | Operation::LoadMethod => {
-                one.attribute(version).map(|(index, _)| index).into_iter().collect()
+                used.extend(one.attribute(version).map(|(index, _)| index));
             }
-            Operation::LoadConst => {
-                own.extend(usize::try_from(one.argument).ok().and_then(|index| constants.get(index)).copied());
-                Vec::new()
-            }
+            Operation::LoadConst => drop(loaded.insert(one.argument)),
             // Instructions that load attributes of `super()`, and imports, have further bits below the index.
-            Operation::Other => indices(&[0, 1, 2]),
-            _ => Vec::new(),
-        };
-        let known = used.into_iter().filter_map(|index| texts.get(usize::try_from(index).ok()?));
-        names.extend(known.filter_map(|name| frame.text(*name)));
+            Operation::Other => used.extend(indices(&[0, 1, 2])),
+            _ => {}
+        }
     }
-    Some(Ahead { names, constants: own.into_iter().collect(), unit })
+    let texts = frame.name_objects();
+    let at = |list: &[Addr], index: u64| list.get(usize::try_from(index).ok()?).copied();
+    Some(Ahead {
+        names: used.into_iter().filter_map(|index| frame.text(at(&texts, index)?)).collect(),
+        constants: loaded.into_iter().filter_map(|index| at(constants, index)).collect(),
+    })
 }
 
 /// The instructions that can follow this one, and it itself; `None` where it is not known where one of them leads.
@@ -79,9 +75,7 @@ fn from(
             todo.push(*at.get(&leads)?);
         }
     }
-    let mut ahead: Vec<Instruction> = seen.into_iter().filter_map(|index| instructions.get(index)).copied().collect();
-    ahead.sort_by_key(|one| one.start);
-    Some(ahead)
+    Some(seen.into_iter().filter_map(|index| instructions.get(index)).copied().collect())
 }
 
 #[cfg(test)]
@@ -93,7 +87,10 @@ mod tests {
         let instructions = decode(version, code);
         // An exception of the last but two leads to the last.
         let handler = |unit| (unit == 4).then_some(6);
-        from(&instructions, unit, version, handler, &[]).map(|ahead| ahead.iter().map(|one| one.start).collect())
+        let mut starts: Vec<u64> =
+            from(&instructions, unit, version, handler, &[])?.iter().map(|one| one.start).collect();
+        starts.sort_unstable();
+        Some(starts)
     }
 
     #[test]

@@ -253,6 +253,11 @@ impl<'a> Symbols<'a> {
         self.once(|cache| cache.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
     }
 
+    /// The modules that export a function of exactly this name.
+    pub(crate) fn exporters(&self, name: &str) -> impl Iterator<Item = usize> {
+        (0..self.modules.list.len()).filter(move |module| self.exports(*module, name))
+    }
+
     /// Whether the linker's slot for a function of this name was met already, as in a snapshot whose files are not here.
     pub(crate) fn has_met_slot(&self, name: &str) -> bool {
         self.cache.borrow().slots.values().flatten().any(|known| known == name)

@@ -115,6 +115,10 @@ impl Observations {
 
     /// Add that something else may end each wait of this party.
     pub(crate) fn wake_source_for(&mut self, party: &Party, by: Waker, what: &str) {
+        // While it waits it calls nothing.
+        if by == Waker::Party(party.clone()) {
+            return;
+        }
         let own = self.waits.iter().filter(|wait| wait.waiter == *party).map(|wait| WakeSource {
             resource: wait.resource.clone(),
             waiter: Some(party.clone()),

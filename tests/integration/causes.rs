@@ -1,5 +1,6 @@
 //! `nobody-left-to-wake` by what the thing is: each has its own headline and its own advice.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockscope::internals::explanations;
@@ -148,16 +149,39 @@ fn a_condition_under_another_mutex_names_that_mutex() {
     assert!(look.text.contains("not_empty.wait(guard"), "{}", look.text);
 }
 
+/// The program of `testdata/native/NAME.rs`, in this folder; none without a Rust compiler.
+fn compile_rust(name: &str, folder: &Path) -> Option<PathBuf> {
+    let program = folder.join(name);
+    let source = testdata(&format!("native/{name}.rs"));
+    let built = Command::new("rustc").args(["-g", "--edition=2024", "-o"]).arg(&program).arg(source).status();
+    built.is_ok_and(|status| status.success()).then_some(program)
+}
+
 #[test]
 fn a_channel_whose_sender_is_kept_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("kept_sender");
-    let source = testdata("native/kept_sender.rs");
-    let built = Command::new("rustc").args(["-g", "--edition=2024", "-o"]).arg(&program).arg(source).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return skipped!("no rustc");
-    }
+    let Some(program) = compile_rust("kept_sender", folder.path()) else { return skipped!("no rustc") };
     let target = Target::start(&mut Command::new(program)).settle(1);
     let look = attach(&target.pids, &[]);
     check("Rust", &look, "waits in a channel: a sender lives, and no thread is left that sends", "drop each sender");
+}
+
+#[test]
+fn each_thing_of_rust_has_its_own_headline_and_advice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compile_rust("rust_waits", folder.path()) else { return skipped!("no rustc") };
+    for (case, thing, title, advice) in [
+        ("condition", "Rust Condvar", "no thread is left that could signal it", "change the predicate"),
+        ("condition_in_a_scope", "Rust Condvar", "no thread is left that could signal it", "change the predicate"),
+        ("park", "token of std::thread::park", "no thread is left that could unpark it", "call unpark()"),
+        ("park_in_a_scope", "token of std::thread::park", "no thread is left that could unpark it", "call unpark()"),
+        ("barrier", "Rust Barrier", "no thread is left that could come", "count the parties"),
+        ("scope", "the end of the threads of a scope", "", ""),
+    ] {
+        let threads = if case == "scope" { 2 } else { 1 };
+        let target = Target::start(Command::new(&program).arg(case)).settle(threads);
+        let look = attach(&target.pids, &[]);
+        check(case, &look, title, advice);
+        assert!(look.says(thing), "{case}: {}", look.text);
+    }
 }

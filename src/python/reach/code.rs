@@ -89,14 +89,15 @@ impl Walk<'_, '_> {
         self.todo.extend(open.variables().into_iter().map(|(_, value)| value));
         self.todo.extend(open.living_stack().unwrap_or_else(|| open.stack()));
         let is_running = self.extent == Extent::Thread;
+        let unit = open.unit_of_call();
+        if unit.is_some_and(|unit| !self.positions.insert((code, unit))) {
+            return;
+        }
         let constants = self.inspector.frames().constants(code);
-        match ahead::of_frame(&open, &constants, self.inspector.python.version) {
+        let version = self.inspector.python.version;
+        match unit.and_then(|unit| ahead::of_frame(&open, unit, &constants, version)) {
             // The whole code follows if it is reached as a function, too.
-            Some(ahead) => {
-                if self.positions.insert((code, ahead.unit)) {
-                    self.used(code, (open.globals(), None), is_running, Some(ahead));
-                }
-            }
+            Some(ahead) => self.used(code, open.globals(), None, is_running, Some(ahead)),
             None => self.code(code, open.globals(), None, is_running),
         }
     }
@@ -110,7 +111,7 @@ impl Walk<'_, '_> {
     /// The names that code uses, and the globals under them.
     pub(super) fn code(&mut self, code: Addr, globals: Option<Addr>, module: Option<Addr>, is_running: bool) {
         if self.codes.insert(code) {
-            self.used(code, (globals, module), is_running, None);
+            self.used(code, globals, module, is_running, None);
         }
     }
 
@@ -118,7 +119,8 @@ impl Walk<'_, '_> {
     fn used(
         &mut self,
         code: Addr,
-        (globals, module): (Option<Addr>, Option<Addr>),
+        globals: Option<Addr>,
+        module: Option<Addr>,
         is_running: bool,
         ahead: Option<Ahead>,
     ) {

@@ -92,8 +92,8 @@ impl Walk<'_, '_> {
             "weakref" | "weakref.ReferenceType" | "weakref.KeyedRef" => self.todo.extend(objects.field(object, 0)),
             // PyModuleObject.md_dict is the first word behind the head.
             "module" => {
-                let dict = objects.field(object, 0);
-                let items = dict.and_then(|dict| objects.items(dict)).unwrap_or_default();
+                let Some(dict) = objects.field(object, 0) else { return };
+                let items = objects.items(dict).unwrap_or_default();
                 self.replaced(dict, &items);
                 self.module(items);
             }
@@ -144,15 +144,14 @@ impl Walk<'_, '_> {
 
     /// Functions of the program that stand among the globals of a module of the standard library: its own code calls them, as
     /// `warnings.warn` calls `showwarning`.
-    pub(super) fn replaced(&mut self, dict: Option<Addr>, globals: &[(Addr, Addr)]) {
+    pub(super) fn replaced(&mut self, dict: Addr, globals: &[(Addr, Addr)]) {
         let objects = self.inspector.objects();
-        let named = |name: &str| globals.iter().find(|(key, _)| objects.text(*key).is_some_and(|key| key == name));
-        let file = named("__file__").and_then(|(_, file)| objects.text(*file));
+        let file = objects.item(dict, "__file__").and_then(|file| objects.text(file));
         if file.is_none_or(|file| !self.inspector.is_standard(&file)) {
             return;
         }
         let is_foreign = |value: &Addr| match objects.class_name(*value).as_deref() {
-            Some("function") => objects.function(*value).is_some_and(|function| Some(function.globals) != dict),
+            Some("function") => objects.function(*value).is_some_and(|function| function.globals != dict),
             Some("method") => true,
             _ => false,
         };

@@ -397,8 +397,8 @@ fn of_tasks(
         let by_signals = reach::from(&facts.inspector, handlers, false);
         let by_library = reach::from(&facts.inspector, roots.iter().copied(), true);
         let by_all = reach::from(&facts.inspector, roots.iter().copied(), false);
-        let is_waiting =
-            |other: &Task| behind.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)));
+        let is_behind = |task| behind.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, task)));
+        let is_waiting = |other: &Task| is_behind(other.object);
         let of_loop = |other: &&&Task| objects.field(other.object, 0) == Some(event_loop);
         // Tasks that go on, with what they and the callbacks for their ends reach.
         let others: Vec<(&str, Reached)> = tasks
@@ -406,8 +406,12 @@ fn of_tasks(
             .filter(|other| of_loop(other) && !is_waiting(other))
             .map(|other| (other.name.as_str(), all_of_task(facts, other)))
             .collect();
-        let is_behind = |root| behind.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, root)));
         let afterwards = code_after_loop(facts, event_loop, is_behind);
+        let ends_afterwards = |task: &Task| {
+            afterwards.as_ref().is_some_and(|reached| {
+                may_end(reached, task.object) || reached.has(event_loop) && reached.names_or_has(NAMES_TASKS).is_some()
+            })
+        };
         for task in tasks.iter().filter(|task| objects.field(task.object, 0) == Some(event_loop)) {
             let party = Party::Resource(key(process, kinds::ASYNCIO_TASK, task.object));
             if !waiting.contains(&party) {
@@ -431,9 +435,7 @@ fn of_tasks(
                 format!("{thread} can reach it or its loop, and may end it")
             } else if let Some((other, _)) = by_other {
                 format!("task {other} goes on and may end it, or a callback for its end may")
-            } else if afterwards.as_ref().is_some_and(|reached| {
-                may_end(reached, task.object) || reached.has(event_loop) && reached.names_or_has(NAMES_TASKS).is_some()
-            }) {
+            } else if ends_afterwards(task) {
                 "the code that goes on when its event loop stops can reach it and may end it".to_owned()
             } else if let Some(other) = raised_beside(facts, &tasks, task, is_waiting) {
                 format!("task {other} goes on and may raise, of which whoever awaits both is told")

@@ -164,10 +164,10 @@ pub(crate) fn givers(
 fn ahead(memo: &Memo, process: &Process<'_>, calls: &'static LockCalls) -> Vec<Ahead> {
     let symbols = process.context.symbols;
     // A library sends a signal by its own call to the calling thread alone, as abort() does.
-    let is_of_library = |frame: &NativeFrame| {
-        let module = symbols.modules().at(frame.lookup).filter(|_| calls.locks.is_empty());
-        module.is_some_and(|module| calls.unlocks.iter().any(|call| symbols.exports(module, call)))
-    };
+    let signals = calls.unlocks.iter().filter(|_| calls.locks.is_empty());
+    let libraries: HashSet<usize> = signals.flat_map(|call| symbols.exporters(call)).collect();
+    let is_of_library =
+        |frame: &NativeFrame| symbols.modules().at(frame.lookup).is_some_and(|module| libraries.contains(&module));
     let of_thread = |(position, thread): (usize, &ThreadView<'_>)| -> Vec<Ahead> {
         let steps = LockSteps::new(&memo.steps, process, calls, thread.pthread);
         let frames = frames(thread).iter().take(CODE_FRAMES).filter(|frame| frame.trust != Trust::Scan);

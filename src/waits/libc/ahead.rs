@@ -101,8 +101,7 @@ struct Reading<'r> {
 impl<'r> Reading<'r> {
     fn new(process: &'r Process<'r>, waking: &'static [&'static str]) -> Self {
         let symbols = process.context.symbols;
-        let has_it = |module: &usize| waking.first().is_some_and(|call| symbols.exports(*module, call));
-        let libraries = (0..symbols.modules().list.len()).filter(has_it).collect();
+        let libraries = waking.first().into_iter().flat_map(|call| symbols.exporters(call)).collect();
         let code = Code::new(process.context.image, symbols);
         Reading { process, code, waking, libraries, seen: HashSet::new() }
     }
@@ -174,7 +173,6 @@ impl<'r> Reading<'r> {
     fn is_slot_of_library(&self, at: Addr, name: Option<&str>) -> bool {
         let symbols = self.process.context.symbols;
         let Some(name) = name.filter(|_| symbols.modules().at(at).is_none()) else { return false };
-        let mut modules = 0..symbols.modules().list.len();
-        modules.find(|module| symbols.exports(*module, name)).is_some_and(|module| self.libraries.contains(&module))
+        symbols.exporters(name).next().is_some_and(|module| self.libraries.contains(&module))
     }
 }

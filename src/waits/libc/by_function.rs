@@ -244,8 +244,8 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         }
     });
     let mut decoded = BlockedOn { mode: row.holder.mode(), ..decoded };
-    decoded.resource.role = row.ends_by.map(Role::Completed);
-    if let Some((noun, completion)) = made_of_it(case) {
+    decoded.resource.role = row.ends_by.map(Role::Completed).or(decoded.resource.role);
+    if let Some((noun, completion)) = made_of_it(case, row) {
         decoded.resource.label.noun = noun.to_owned();
         decoded.resource.role = completion.map(Role::Completed);
     }
@@ -259,10 +259,8 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
 
 /// A thing that Rust's standard library or crossbeam makes of a condition or a thread's token, found by a function around the wait: its
 /// name, and the act that ends the wait.
-fn made_of_it(case: &Case<'_, '_>) -> Option<(&'static str, Option<Completion>)> {
+fn made_of_it(case: &Case<'_, '_>, row: &Row) -> Option<(&'static str, Option<Completion>)> {
     const CHANNELS: &[&str] = &["std::sync::mpsc::", "std::sync::mpmc::", "crossbeam_channel::"];
-    const BARRIER: &str = "std::sync::barrier::Barrier";
-    const SCOPE: &str = "std::thread::scoped::scope";
     let names: Vec<&str> = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name).collect();
     let mut of_channels = names.iter().filter(|name| CHANNELS.iter().any(|channel| name.contains(channel))).peekable();
     if of_channels.peek().is_some() {
@@ -272,11 +270,15 @@ fn made_of_it(case: &Case<'_, '_>) -> Option<(&'static str, Option<Completion>)>
             false => ("a message of a channel", Some(Completion::Put)),
         });
     }
-    let is_inside = |part: &str| names.iter().take(WRAPPER_FRAMES).any(|name| name.contains(part));
-    if is_inside(BARRIER) {
+    // The program's own code may wait inside of a scope, and a barrier for its own lock.
+    let calls = |outer: &str, inner: &str| {
+        row.ends_by.is_some()
+            && names.windows(2).any(|pair| matches!(pair, [of, by] if of.contains(inner) && by.contains(outer)))
+    };
+    if calls("std::sync::barrier::Barrier", "Condvar") {
         return Some(("Rust Barrier", Some(Completion::Arrive)));
     }
-    is_inside(SCOPE).then_some(("the end of the threads of a scope", None))
+    calls("std::thread::scoped::scope", "::park").then_some(("the end of the threads of a scope", None))
 }
 
 /// Whether this is the thread of Rust's libtest that waits for tests to end. It takes nothing from them, gives them nothing, and

@@ -56,7 +56,7 @@ fn may_call(process: &Process<'_>, calls: &LockCalls) -> bool {
     let symbols = process.context.symbols;
     let modules = || 0..symbols.modules().list.len();
     calls.unlocks.iter().any(|call| {
-        let is_static = || !modules().any(|module| symbols.exports(module, call));
+        let is_static = || symbols.exporters(call).next().is_none();
         symbols.has_met_slot(call)
             || modules().any(|module| symbols.imports(module, call))
             || is_static() && modules().any(|module| symbols.find(module, call).is_some())
@@ -87,10 +87,9 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
             let Some(descriptor) = thread.pthread else { continue };
             if *may_be_called.entry((wait.process, calls)).or_insert_with(|| may_call(process, calls)) {
                 let key = &wait.blocked_on.resource.key;
-                let sources = by_critical_section::givers(blocked, process, descriptor, key, calls);
-                // While it waits it calls nothing.
-                let of_others = sources.into_iter().filter(|source| source.by != Waker::Party(waiter.clone()));
-                of_others.for_each(|source| out.wake_source_for(&waiter, source.by, &source.what));
+                for source in by_critical_section::givers(blocked, process, descriptor, key, calls) {
+                    out.wake_source_for(&waiter, source.by, &source.what);
+                }
             }
         }
         let of_timers = kernel.signals_of_timers(pid) | 1 << (ALARM - 1);
