@@ -20,6 +20,10 @@ fn main() {
     ] {
         println!("cargo::rustc-env=LOCKSCOPE_BUILD_{name}={value}");
     }
+    println!("cargo::rustc-check-cfg=cfg(unoptimised)");
+    if matches!(variable("OPT_LEVEL").as_str(), "0" | "1") {
+        println!("cargo::rustc-cfg=unoptimised");
+    }
     recorder(package);
 }
 

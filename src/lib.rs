@@ -62,7 +62,7 @@
 //! recorder             -> limits image
 //! modules              -> memory arch limits image
 //! unwind               -> arch limits image modules
-//! symbols              -> limits image modules unwind
+//! symbols              -> arch limits image modules unwind
 //! origin               -> recorder symbols
 //! code                 -> arch limits image unwind symbols
 //! gpu                  -> limits image symbols

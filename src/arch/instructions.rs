@@ -36,7 +36,7 @@ pub enum Flow {
 }
 
 /// The target that a call or a jump names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// This code.
     Code(Addr),

@@ -15,6 +15,8 @@ pub(crate) mod registers;
 pub(crate) mod system_calls;
 mod x86_64;
 
+use instructions::Target;
+
 use crate::memory::{Addr, Memory};
 pub(crate) use decoder::Decoder;
 pub(crate) use registers::{Register, RegisterSet, Registers, Syscall};
@@ -483,6 +485,15 @@ impl Architecture {
         match self {
             Architecture::X86_64 => Decoder::X86_64(x86_64::instructions::X86Decoder::new(code, address)),
             Architecture::Aarch64 => Decoder::Aarch64(aarch64::instructions::A64Decoder::new(code, address)),
+        }
+    }
+
+    /// Where the direct calls and jumps in `code`, which lies at `address`, lead, with the addresses of the instructions: those that name
+    /// code, or a word with the address of code. None is left out. Where instructions have no fixed length, other bytes may look like one.
+    pub fn direct_branches(self, code: &[u8], address: Addr) -> Vec<(Target, Addr)> {
+        match self {
+            Architecture::X86_64 => x86_64::instructions::direct_branches(code, address),
+            Architecture::Aarch64 => aarch64::instructions::direct_branches(code, address),
         }
     }
 

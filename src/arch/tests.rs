@@ -175,6 +175,34 @@ fn code_before_a_return_address_is_a_call() {
     assert!(code.u8(Addr(0x1000)).is_ok() && !X86_64.is_behind_call(Addr(0x1003), &code));
 }
 
+/// Code of this program: the bytes of its section, as far as one look needs, and their address.
+#[cfg(target_arch = "x86_64")]
+fn own_code() -> (Vec<u8>, Addr) {
+    use object::{Object, ObjectSection};
+    let bytes = std::fs::read(std::env::current_exe().expect("a program")).expect("readable");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let text = file.section_by_name(".text").expect("code");
+    let code = text.data().expect("bytes");
+    (code[..code.len().min(512 << 10)].to_vec(), Addr(text.address()))
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn direct_branches_leave_out_no_call() {
+    let (code, start) = own_code();
+    let found: std::collections::HashSet<(Target, Addr)> = X86_64.direct_branches(&code, start).into_iter().collect();
+    let mut calls = 0;
+    for instruction in X86_64.decoder(&code, start) {
+        if let Flow::Call(to @ (Target::Code(_) | Target::Slot(_)))
+        | Flow::Jump(to @ (Target::Code(_) | Target::Slot(_))) = instruction.flow
+        {
+            assert!(found.contains(&(to, instruction.address)), "{instruction:?}");
+            calls += 1;
+        }
+    }
+    assert!(calls > 1000, "{calls}");
+}
+
 #[test]
 fn effects_of_instructions() {
     let first = |code: &[u8]| {

@@ -7,6 +7,7 @@
 // Its input is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod callers;
 mod onwards;
 mod parameters;
 mod paths;
@@ -15,6 +16,7 @@ mod thread_storage;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+pub(crate) use callers::Branches;
 pub(crate) use onwards::Value;
 pub(crate) use paths::Goal;
 
@@ -22,7 +24,7 @@ use crate::arch::instructions::{Effect, Flow, Place, Target};
 use crate::arch::{Architecture, Register, RegisterSet};
 use crate::image::{Addr, MemoryExt, ProcessImage};
 use crate::limits::code::LARGEST_FUNCTION;
-use crate::symbols::{Symbols, base_symbol};
+use crate::symbols::{Called, Symbols, base_symbol};
 use crate::unwind::NativeFrame;
 
 /// Where the stack of a function that returned is thought to lie: what it wrote there is remembered, and no process
@@ -248,18 +250,19 @@ impl<'a> Code<'a> {
     }
 
     /// The function that a direct call, or an indirect one through a fixed word (`-fno-plt`), goes to, and its name.
-    fn called(&self, target: Target) -> (Option<Addr>, Option<String>) {
-        let target = match target {
-            Target::Code(at) => self.behind_stub(at),
-            Target::Slot(slot) => Ok(slot),
-            Target::Register(_) | Target::Unknown => return (None, None),
-        };
-        let slot = match target {
-            Ok(slot) => slot,
-            Err(function) => {
-                return (Some(function), self.symbols.function(function).map(|symbol| symbol.name.to_string()));
-            }
-        };
+    fn called(&self, target: Target) -> Called {
+        match target {
+            Target::Code(at) => self.symbols.called(target, || match self.behind_stub(at) {
+                Some(slot) => self.called_through(slot),
+                None => (Some(at), self.symbols.function(at).map(|symbol| symbol.name.to_string())),
+            }),
+            Target::Slot(slot) => self.symbols.called(target, || self.called_through(slot)),
+            Target::Register(_) | Target::Unknown => (None, None),
+        }
+    }
+
+    /// The function whose address stands in a word.
+    fn called_through(&self, slot: Addr) -> Called {
         // Before its first call a slot leads back into the stub.
         let target = self.image.memory.pointer(slot).ok();
         match target.and_then(|at| self.symbols.function(at)) {
@@ -269,7 +272,7 @@ impl<'a> Code<'a> {
     }
 
     /// The same, where registers are known: compilers load the address of a function into one and call that.
-    fn called_with(&self, values: &RegisterState, target: Target) -> (Option<Addr>, Option<String>) {
+    fn called_with(&self, values: &RegisterState, target: Target) -> Called {
         match target {
             Target::Register(register) => match values.now.get(register) {
                 Some(at) => self.called(Target::Code(Addr(at))),
@@ -279,17 +282,15 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The slot that a PLT stub jumps through, or else the function itself.
-    fn behind_stub(&self, at: Addr) -> Result<Addr, Addr> {
+    /// The slot that the code at `at` jumps through, where that is a PLT stub.
+    fn behind_stub(&self, at: Addr) -> Option<Addr> {
         let mut code = [0; 32];
-        if self.image.memory.read_exact(at, &mut code).is_err() {
-            return Err(at);
-        }
+        self.image.memory.read_exact(at, &mut code).ok()?;
         let architecture = self.image.architecture;
         let mut stub = architecture.decoder(&code, at).take(architecture.instructions_of_stub());
         match stub.find(|instruction| instruction.flow != Flow::Next).map(|instruction| instruction.flow) {
-            Some(Flow::Jump(Target::Slot(slot))) => Ok(slot),
-            _ => Err(at),
+            Some(Flow::Jump(Target::Slot(slot))) => Some(slot),
+            _ => None,
         }
     }
 }

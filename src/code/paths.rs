@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::Code;
 use crate::arch::instructions::{Flow, Target};
 use crate::image::Addr;
-use crate::limits::code::{LARGEST_FUNCTION, STEPS_OF_PATHS};
+use crate::limits::code::STEPS_OF_PATHS;
 use crate::symbols::base_symbol;
 
 /// Bytes that hold any one instruction.
@@ -43,7 +43,7 @@ impl Code<'_> {
         {
             return None;
         }
-        let mut code = vec![0; LARGEST_FUNCTION as usize];
+        let mut code = vec![0; self.length(start, 0) + ONE_INSTRUCTION];
         let read = self.image.memory.read(start, &mut code).ok()?;
         code.truncate(read);
         let mut seen = HashSet::new();

@@ -221,6 +221,10 @@ limits! {
         STEPS_OF_PATHS: usize = 8192, Told "a lock that such a function took is at most one of several candidates";
         /// Functions of a process that are read for the locks which they take or give back for their callers.
         CALLED_FUNCTIONS: usize = 4096, Told "a lock is taken to be given back in what was not read: its holder is a candidate";
+        /// Bytes of a module's code in which calls are looked for without reading its functions.
+        LARGEST_TEXT: u64 = 16 << 20, Beyond "the functions are read, as many as CALLED_FUNCTIONS says";
+        /// Functions that lead to the calls in question.
+        MOST_CALLERS: usize = 4096, Beyond "as above";
         /// How deep such functions call each other: a guard's destructor calls its lock's, and that the C library.
         CALLED_DEPTH: usize = 6, Told "as above";
         /// Functions that one after the other pass a parameter on.

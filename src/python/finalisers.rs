@@ -80,12 +80,12 @@ pub(crate) fn all(inspector: &Inspector<'_>, alive: &HashSet<Addr>) -> Vec<Final
 fn end_of(inspector: &Inspector<'_>, class: Addr) -> End {
     let objects = inspector.objects();
     let name = objects.name_of_class(class).unwrap_or_default();
-    if matches!(name.as_str(), "generator" | "coroutine" | "async_generator") {
+    if matches!(&*name, "generator" | "coroutine" | "async_generator") {
         return End::Suspended;
     }
     let order = objects.class_parts(class).map(|(_, order)| order).unwrap_or_default();
     let is_weak = |base: &Addr| {
-        objects.name_of_class(*base).is_some_and(|name| matches!(name.as_str(), "weakref" | "weakref.ReferenceType"))
+        objects.name_of_class(*base).is_some_and(|name| matches!(&*name, "weakref" | "weakref.ReferenceType"))
     };
     if is_weak(&class) || order.iter().any(is_weak) {
         return End::Callback;

@@ -100,7 +100,7 @@ pub(crate) fn bound_methods(inspector: &Inspector<'_>) -> Option<HashSet<(String
         let class = objects.class(object)?;
         let is_method = *is_method.entry(class).or_insert_with(|| {
             let name = objects.name_of_class(class).unwrap_or_default();
-            matches!(name.as_str(), "builtin_function_or_method" | "builtin_method" | "method" | "method-wrapper")
+            matches!(&*name, "builtin_function_or_method" | "builtin_method" | "method" | "method-wrapper")
         });
         let bound = objects.bound(object).filter(|_| is_method)?;
         Some((bound.name, bound.object))

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use super::at_hand::AtHand;
 pub(crate) use super::at_hand::Referrer;
 use super::objects::Objects;
+use super::uses;
 use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
 use crate::image::{Addr, AddrMap, Memory};
@@ -95,6 +96,8 @@ pub(crate) struct Inspector<'a> {
     plain: RefCell<AddrMap<bool>>,
     /// The items of containers, each with its key as text.
     ways: RefCell<AddrMap<Rc<Items>>>,
+    /// What walks have read of its code.
+    pub(super) reach: uses::Memo,
 }
 
 impl<'a> Inspector<'a> {
@@ -122,6 +125,7 @@ impl<'a> Inspector<'a> {
             named: RefCell::default(),
             plain: RefCell::default(),
             ways: RefCell::default(),
+            reach: uses::Memo::default(),
         })
     }
 
@@ -147,7 +151,7 @@ impl<'a> Inspector<'a> {
         self.tracked.get_or_init(find).as_deref()
     }
 
-    pub(crate) fn objects(&self) -> Objects<'a> {
+    pub(crate) fn objects(&self) -> &Objects<'a> {
         self.frames.objects()
     }
 
@@ -253,7 +257,7 @@ impl<'a> Inspector<'a> {
         if let Some(known) = self.plain.borrow().get(&class) {
             return *known;
         }
-        let is_plain = self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&class.as_str()));
+        let is_plain = self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&&*class));
         self.plain.borrow_mut().insert(class, is_plain);
         is_plain
     }

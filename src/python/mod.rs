@@ -30,6 +30,7 @@ pub(crate) mod objects;
 pub(crate) mod reach;
 pub(crate) mod retries;
 mod runtime;
+mod uses;
 pub(crate) mod values;
 mod walk;
 

@@ -4,9 +4,12 @@
 //! Every table is bounded. Memory without the shape of the requested object gives `None`. No Python code runs, so
 //! properties and `__getattr__` are not seen, and slots only on request ([`Objects::member`]).
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
-use crate::image::{Addr, Memory, MemoryExt, saturated};
+use crate::image::{Addr, AddrMap, Memory, MemoryExt, saturated};
 use crate::limits;
 use crate::limits::python::{
     LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_METACLASSES, MOST_WEAK,
@@ -87,10 +90,12 @@ pub(crate) struct Function {
 }
 
 /// Questions to one process's objects.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Objects<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
+    /// The names of classes: most questions begin with one.
+    names: RefCell<AddrMap<Option<Rc<str>>>>,
 }
 
 /// Where the values of a table of keys stand.
@@ -103,7 +108,7 @@ enum Values {
 
 impl<'a> Objects<'a> {
     pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout) -> Self {
-        Objects { memory, layout }
+        Objects { memory, layout, names: RefCell::default() }
     }
 
     /// Size of the head of an object.
@@ -172,7 +177,7 @@ impl<'a> Objects<'a> {
         }
         let arguments = self.field(object, EXCEPTION_ARGUMENTS).and_then(|arguments| self.sequence(arguments, 1));
         let first = arguments.and_then(|arguments| self.text(*arguments.first()?));
-        Some((self.class_name(object)?, first))
+        Some((self.class_name(object)?.to_string(), first))
     }
 
     /// An attribute that the instance itself has.
@@ -274,15 +279,20 @@ impl<'a> Objects<'a> {
     }
 
     /// `tp_name` of its type: "_thread.lock", "Event".
-    pub(crate) fn class_name(&self, object: Addr) -> Option<String> {
+    pub(crate) fn class_name(&self, object: Addr) -> Option<Rc<str>> {
         self.name_of_class(self.class(object)?)
     }
 
     /// `tp_name` of a class. Memory that is no text was no class when it was read.
-    pub(crate) fn name_of_class(&self, class: Addr) -> Option<String> {
+    pub(crate) fn name_of_class(&self, class: Addr) -> Option<Rc<str>> {
+        if let Some(known) = self.names.borrow().get(&class) {
+            return known.clone();
+        }
         let is_text = |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '\u{fffd}');
-        let name = self.field(class, NAME)?;
-        self.memory.c_string(name, LONGEST_TYPE_NAME).ok().filter(is_text)
+        let name = self.field(class, NAME).and_then(|name| self.memory.c_string(name, LONGEST_TYPE_NAME).ok());
+        let name: Option<Rc<str>> = name.filter(is_text).map(Rc::from);
+        self.names.borrow_mut().insert(class, name.clone());
+        name
     }
 
     /// `tp_basicsize` of its type.
@@ -315,7 +325,7 @@ impl<'a> Objects<'a> {
 
     /// The name and object of a bound method, be it of Python or of C.
     pub(crate) fn bound(&self, object: Addr) -> Option<Bound> {
-        let name = match self.class_name(object)?.as_str() {
+        let name = match &*self.class_name(object)? {
             "method" => self.function_name(self.field(object, METHOD_FUNCTION)?)?,
             "builtin_function_or_method" | "builtin_method" => {
                 let definition = self.field(object, METHOD_FUNCTION)?;
@@ -328,7 +338,7 @@ impl<'a> Objects<'a> {
 
     /// The name of a function of Python, or of a method of a type of C.
     pub(crate) fn function_name(&self, object: Addr) -> Option<String> {
-        match self.class_name(object)?.as_str() {
+        match &*self.class_name(object)? {
             "function" => self.text(self.memory.pointer(object + self.layout.values.function_name).ok()?),
             "method_descriptor" | "wrapper_descriptor" => self.text(self.field(object, DESCRIPTOR_NAME)?),
             _ => None,
@@ -487,7 +497,7 @@ impl<'a> Objects<'a> {
             };
             return self.words(first, length);
         }
-        match self.kind_of_container(object)?.as_str() {
+        match &*self.kind_of_container(object)? {
             "set" | "frozenset" => {
                 let slots = self.field(object, SET_MASK)?.0.checked_add(1)?.min(MOST_DICT_ENTRIES);
                 let table = self.words(self.field(object, SET_TABLE)?, slots * 2)?;
@@ -501,15 +511,15 @@ impl<'a> Objects<'a> {
     }
 
     /// The type of C that lays out an object: of a subclass, the class that it inherits the layout from.
-    fn kind_of_container(&self, object: Addr) -> Option<String> {
+    fn kind_of_container(&self, object: Addr) -> Option<Rc<str>> {
         const KINDS: [&str; 3] = ["set", "frozenset", "collections.deque"];
         let name = self.class_name(object)?;
         let class = self.class(object)?;
-        if KINDS.contains(&name.as_str()) || !self.is_heap_class(class) {
+        if KINDS.contains(&&*name) || !self.is_heap_class(class) {
             return Some(name);
         }
         let (_, order) = self.class_parts(class)?;
-        order.into_iter().filter_map(|base| self.name_of_class(base)).find(|base| KINDS.contains(&base.as_str()))
+        order.into_iter().filter_map(|base| self.name_of_class(base)).find(|base| KINDS.contains(&&**base))
     }
 
     /// The same. If there are more items, the limit is reported for `what`.

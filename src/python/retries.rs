@@ -78,7 +78,7 @@ pub(crate) fn is_for_ever(
 
 /// A function that is executed.
 struct Execution<'e> {
-    objects: Objects<'e>,
+    objects: &'e Objects<'e>,
     inspector: &'e Inspector<'e>,
     frame: &'e Frame<'e, 'e>,
     call: &'e TimedCall,

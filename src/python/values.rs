@@ -103,8 +103,8 @@ impl<'a> Frames<'a> {
     }
 
     /// Objects of the same process.
-    pub(crate) fn objects(&self) -> Objects<'a> {
-        self.objects
+    pub(crate) fn objects(&self) -> &Objects<'a> {
+        &self.objects
     }
 
     /// The frame at `address` that runs `code`.

@@ -39,6 +39,7 @@ pub(crate) use paths::{LockPath, Step, is_of_library};
 use table::Table;
 pub(crate) use variables::Variable;
 
+use crate::arch::instructions::Target;
 use crate::image::{Addr, FileBytes, Gap, ProcessImage, budget};
 use crate::limits::without_panic;
 use crate::modules::{Module, Modules};
@@ -78,7 +79,11 @@ pub(crate) struct Symbols<'a> {
     tables: &'a Tables,
     image: &'a ProcessImage,
     cache: RefCell<SymbolCache>,
+    called: RefCell<HashMap<Target, Called>>,
 }
+
+/// The first address and the name of a called function, as far as they are known.
+pub(crate) type Called = (Option<Addr>, Option<String>);
 
 /// The parsed parts of the files of a process's modules, by position of the module. They serve as long as the modules
 /// do.
@@ -200,7 +205,7 @@ impl<'a> Symbols<'a> {
         image: &'a ProcessImage,
         cache: SymbolCache,
     ) -> Self {
-        Symbols { modules, tables, image, cache: RefCell::new(cache) }
+        Symbols { modules, tables, image, cache: RefCell::new(cache), called: RefCell::default() }
     }
 
     /// All answers so far.
@@ -233,6 +238,13 @@ impl<'a> Symbols<'a> {
         self.once(|cache| &mut cache.starts, address, find)
     }
 
+    /// Whether a function begins at `address`.
+    pub(crate) fn begins_function(&self, address: Addr) -> bool {
+        let Some((module, parsed)) = self.module(address) else { return false };
+        self.table(module, parsed).begins_function(address.0.wrapping_sub(module.bias))
+            || crate::unwind::function_start(module, address) == Some(address)
+    }
+
     /// The name of the function that the linker's slot at `address` is for, also before it was called first.
     pub(crate) fn slot(&self, address: Addr) -> Option<String> {
         let find = || {
@@ -240,6 +252,16 @@ impl<'a> Symbols<'a> {
             self.tables.shared.slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
         };
         self.once(|cache| &mut cache.slots, address, find)
+    }
+
+    /// The function that a call of `target` goes to: the answer that was given before, or the one that `find` gives now.
+    pub(crate) fn called(&self, target: Target, find: impl FnOnce() -> Called) -> Called {
+        if let Some(known) = self.called.borrow().get(&target) {
+            return known.clone();
+        }
+        let found = find();
+        self.called.borrow_mut().insert(target, found.clone());
+        found
     }
 
     /// The exported or local symbol of exactly this (mangled) name in module `module`.

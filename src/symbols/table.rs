@@ -94,6 +94,13 @@ impl Table {
         self.covering(address, Kind::Function)
     }
 
+    /// Whether a function begins at `address`.
+    pub(crate) fn begins_function(&self, address: u64) -> bool {
+        let first = self.entries.partition_point(|entry| entry.address < address);
+        let here = self.entries.iter().skip(first).take_while(|entry| entry.address == address);
+        here.take(NESTED_SYMBOLS).any(|entry| entry.kind == Kind::Function)
+    }
+
     /// The data object that covers `address`.
     pub(crate) fn object(&self, address: u64) -> Option<Symbol> {
         self.covering(address, Kind::Data)

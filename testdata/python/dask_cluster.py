@@ -96,14 +96,14 @@ def keeps_gil(ready):
 def ordered(turns):
     for _ in range(turns):
         with Lock("table_a"), Lock("table_b"):
-            time.sleep(0.002)
+            time.sleep(0.02)
 
 
 def gated(order, turns):
     names = ("table_a", "table_b") if order == 0 else ("table_b", "table_a")
     for _ in range(turns):
         with Lock("gate"), Lock(names[0]), Lock(names[1]):
-            time.sleep(0.002)
+            time.sleep(0.02)
 
 
 def slow(turns):
@@ -188,9 +188,9 @@ def live(case, client, workers):
     while True:
         number += 1
         if case == "ordered":
-            futures = client.map(ordered, [40] * 4, pure=False)
+            futures = client.map(ordered, [10] * 4, pure=False)
         elif case == "gated":
-            futures = [client.submit(gated, order, 20, pure=False, workers=workers[order]) for order in (0, 1)]
+            futures = [client.submit(gated, order, 10, pure=False, workers=workers[order]) for order in (0, 1)]
         elif case == "slow":
             futures = client.map(slow, [3] * 3, pure=False)
         elif case == "transfer":

@@ -452,6 +452,23 @@ def event_that_an_audit_hook_sets():
     event_beside(doze)
 
 
+def event_that_a_monitor_sets():
+    truth("blocked")
+
+    def install(event):
+        monitoring = getattr(sys, "monitoring", None)
+        if monitoring is None:
+            # Before 3.12.
+            sys.addaudithook(lambda what, _: event.set() if what == "open" else None)
+        else:
+            monitoring.use_tool_id(0, "wakers")
+            monitoring.register_callback(0, monitoring.events.PY_RETURN, lambda *_: event.set())
+            monitoring.set_local_events(0, doze.__code__, monitoring.events.PY_RETURN)
+
+    install(EVENT)
+    event_beside(doze)
+
+
 def event_that_an_error_handler_of_codecs_sets():
     truth("blocked")
     import codecs

@@ -12,6 +12,16 @@ pub(in crate::arch) const LENGTHS_OF_CALLS: [u64; 1] = [4];
 /// `bti c; adrp x16; ldr x17; add x16; br x17`: how many instructions a stub of the linker has at most.
 pub(in crate::arch) const INSTRUCTIONS_OF_STUB: usize = 5;
 
+/// The direct calls and jumps.
+pub(in crate::arch) fn direct_branches(code: &[u8], address: Addr) -> Vec<(Target, Addr)> {
+    let branch = |instruction: Instruction| match instruction.flow {
+        Flow::Call(target @ (Target::Code(_) | Target::Slot(_))) => Some((target, instruction.address)),
+        Flow::Jump(target @ (Target::Code(_) | Target::Slot(_))) => Some((target, instruction.address)),
+        _ => None,
+    };
+    A64Decoder::new(code, address).filter_map(branch).collect()
+}
+
 /// Reads AArch64 code in order of address.
 pub struct A64Decoder<'c> {
     code: std::slice::Iter<'c, [u8; 4]>,

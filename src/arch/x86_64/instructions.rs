@@ -19,6 +19,23 @@ pub(in crate::arch) const INSTRUCTIONS_OF_STUB: usize = 2;
 /// DWARF number by hardware number (psABI, figure 3.36, against the encoding of instructions).
 const DWARF_NUMBER: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
+/// The bytes that are a direct call or jump, wherever they stand: `call rel32`, `jmp rel32`, `jmp rel8`, and `call` and `jmp` through a
+/// word at an address relative to the next instruction.
+pub(in crate::arch) fn direct_branches(code: &[u8], address: Addr) -> Vec<(Target, Addr)> {
+    let branch = |offset: usize| {
+        let at = address + offset as u64;
+        let behind = |length: u64, by: i64| Addr(at.0.wrapping_add(length).wrapping_add_signed(by));
+        let long = |by: [u8; 4]| i64::from(i32::from_le_bytes(by));
+        match *code.get(offset..)? {
+            [0xe8 | 0xe9, a, b, c, d, ..] => Some((Target::Code(behind(5, long([a, b, c, d]))), at)),
+            [0xeb, by, ..] => Some((Target::Code(behind(2, i64::from(by.cast_signed()))), at)),
+            [0xff, 0x15 | 0x25, a, b, c, d, ..] => Some((Target::Slot(behind(6, long([a, b, c, d]))), at)),
+            _ => None,
+        }
+    };
+    (0..code.len()).filter_map(branch).collect()
+}
+
 /// Reads x86-64 code in order of address.
 pub struct X86Decoder<'c> {
     decoder: iced_x86::Decoder<'c>,

@@ -2,12 +2,13 @@
 //!
 //! In: code objects and frames. Out: their names and constants, and the objects behind these, are reached.
 
-use std::collections::HashSet;
+use std::rc::Rc;
 
 use super::super::PythonFrame;
-use super::super::ahead::{self, Ahead};
-use super::tables::{C_DOORS, IMPORT_HOOKS, NAMES_ANYTHING, PLAIN_C_MODULES, PLAIN_LIBRARY};
-use super::{Extent, Walk};
+use super::super::ahead;
+use super::super::uses::Uses;
+use super::tables::{C_DOORS, IMPORT_HOOKS, PLAIN_C_MODULES};
+use super::{Extent, UnnamedCode, Walk};
 use crate::image::Addr;
 
 impl Walk<'_, '_> {
@@ -93,12 +94,16 @@ impl Walk<'_, '_> {
         if unit.is_some_and(|unit| !self.positions.insert((code, unit))) {
             return;
         }
-        let constants = self.inspector.frames().constants(code);
+        if self.library_only() || !is_running && self.is_for_caller(code, None) {
+            return;
+        }
+        let globals = open.globals();
         let version = self.inspector.python.version;
-        match unit.and_then(|unit| ahead::of_frame(&open, unit, &constants, version)) {
+        let ahead = |unit| ahead::of_frame(&open, unit, &self.inspector.frames().constants(code), version);
+        match unit.and_then(|unit| self.uses((code, globals, None, Some(unit)), || ahead(unit))) {
             // The whole code follows if it is reached as a function, too.
-            Some(ahead) => self.used(code, open.globals(), None, is_running, Some(ahead)),
-            None => self.code(code, open.globals(), None, is_running),
+            Some(uses) => self.follow(&uses, (code, globals, None), is_running),
+            None => self.code(code, globals, None, is_running),
         }
     }
 
@@ -110,146 +115,43 @@ impl Walk<'_, '_> {
 
     /// The names that code uses, and the globals under them.
     pub(super) fn code(&mut self, code: Addr, globals: Option<Addr>, module: Option<Addr>, is_running: bool) {
-        if self.codes.insert(code) {
-            self.used(code, globals, module, is_running, None);
-        }
-    }
-
-    /// The same, with the part of it that is ahead of a frame.
-    fn used(
-        &mut self,
-        code: Addr,
-        globals: Option<Addr>,
-        module: Option<Addr>,
-        is_running: bool,
-        ahead: Option<Ahead>,
-    ) {
-        if self.library_only() {
+        if self.library_only() || !self.codes.insert(code) {
             return;
         }
         // Code makes an event loop or a lock do something only by naming it; what these call stands in their parts.
-        let file = self.file_of(code, module);
-        if !is_running && file.as_ref().is_none_or(|file| self.inspector.origin(file).waits_for_caller()) {
+        if !is_running && self.is_for_caller(code, module) {
             if self.extent != Extent::Thread {
                 return;
             }
             let name = self.inspector.frames().code_name(code).unwrap_or_default();
-            let name = name.rsplit('.').next().unwrap_or(&name).to_owned();
-            if !self.reached.uses(&name) {
+            let name = name.rsplit('.').next().unwrap_or(&name);
+            if !self.reached.uses(name) {
                 self.codes.remove(&code);
-                self.unnamed_code.entry(name).or_default().push((code, globals, module));
+                self.unnamed_code.entry(name.into()).or_default().push((code, globals, module));
                 return;
             }
         }
-        let frames = self.inspector.frames();
-        let Some(names) = frames.names_in(code) else {
-            self.gives_up("code that it can reach could not be read".into());
-            return;
-        };
-        let mut names: HashSet<String> = names.into_iter().collect();
-        let named = globals.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
-        let is_of_library =
-            |file: &String| self.inspector.origin(file).waits_for_caller() || self.inspector.is_standard(file);
-        let of_library = file.as_ref().is_none_or(is_of_library);
-        if !of_library {
-            let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
-            self.reached.gives_away |= names.contains("release") && !names.contains("acquire") && !is_end();
-        }
-        let constants = match ahead {
-            Some(ahead) => {
-                // That it takes what it releases says more than where it stands.
-                let takes = names.take("acquire").into_iter();
-                names = ahead.names.into_iter().chain(takes).collect();
-                ahead.constants
-            }
-            None => frames.constants(code),
-        };
-        self.imports(code, &names, of_library);
-        let is_plain = of_library && self.is_plain_module(&named);
-        self.todo.extend(named.iter().filter(|(name, _)| names.contains(name)).map(|(_, value)| *value));
-        let common = names.iter().filter(|name| !named.iter().any(|(known, _)| known == *name));
-        let common: Vec<Addr> =
-            common.filter_map(|name| self.inspector.modules().builtins.get(name)).copied().collect();
-        self.todo.extend(common);
-        for constant in constants {
-            match self.inspector.objects().class_name(constant).as_deref() {
-                Some("code") => self.code(constant, globals, module, is_running),
-                // A plain module builds the names that it looks up out of these strings.
-                Some("str") if is_plain && names.contains("getattr") => {
-                    if let Some(name) = self.inspector.objects().text(constant) {
-                        self.name(name, true);
-                    }
-                }
-                // "{0.name}" has names of attributes in it.
-                Some("str") if !of_library && (names.contains("format") || names.contains("format_map")) => {
-                    let text = self.inspector.objects().text(constant).filter(|text| text.contains('{'));
-                    let words =
-                        text.iter().flat_map(|text| text.split(|one: char| !one.is_alphanumeric() && one != '_'));
-                    words.for_each(|word| self.name(word.to_owned(), false));
-                }
-                _ => {}
-            }
-        }
-        for name in names {
-            if !is_plain && NAMES_ANYTHING.contains(&name.as_str()) {
-                let own = frames.code_name(code).unwrap_or_default();
-                self.gives_up(format!("its code can call {own}, which uses {name}, by which it may reach anything"));
-            }
-            self.name(name, of_library);
+        match self.uses((code, globals, module, None), || None) {
+            Some(uses) => self.follow(&uses, (code, globals, module), is_running),
+            None => self.gives_up("code that it can reach could not be read".into()),
         }
     }
 
-    /// Whether code of this module of the standard library looks up by computed names only what its callers ask for.
-    pub(super) fn is_plain_module(&self, globals: &[(String, Addr)]) -> bool {
-        let name = globals.iter().find(|(name, _)| name == "__name__").map(|(_, value)| *value);
-        let name = name.and_then(|name| self.inspector.objects().text(name)).unwrap_or_default();
-        PLAIN_LIBRARY.contains(&name.split('.').next().unwrap_or(&name))
-    }
-
-    /// An import of a module that is not loaded runs unknown code. The imports of the standard library are its own,
-    /// unless the program has installed a hook there.
-    fn imports(&mut self, code: Addr, names: &HashSet<String>, of_library: bool) {
-        let frames = self.inspector.frames();
-        let Some(imports) = frames.imports(code, self.inspector.python.version) else {
-            let variables = frames.variables_in(code);
-            let may_import =
-                |name: &&String| variables.contains(name) && !self.inspector.modules().loaded.contains_key(*name);
-            if let Some(name) = names.iter().find(may_import) {
-                self.late_import(name, of_library);
-            }
-            let loaded: Vec<Addr> =
-                names.iter().filter_map(|name| self.inspector.modules().loaded.get(name)).copied().collect();
-            self.todo.extend(loaded);
-            return;
-        };
-        for (module, taken) in imports.iter().filter(|(module, _)| names.contains(module)) {
-            match self.inspector.modules().loaded.get(module).copied() {
-                None => {
-                    // Relative to its package.
-                    let end = format!(".{module}");
-                    let near =
-                        self.inspector.modules().loaded.iter().filter(|(name, _)| of_library && name.ends_with(&end));
-                    let near: Vec<Addr> = near.map(|(_, module)| *module).collect();
-                    if near.is_empty() {
-                        self.late_import(module, of_library);
-                    }
-                    self.todo.extend(near);
-                }
-                Some(loaded) => {
-                    let top =
-                        module.split('.').next().and_then(|top| self.inspector.modules().loaded.get(top)).copied();
-                    self.todo.extend(top.into_iter().chain([loaded]));
-                    let dict = self.inspector.objects().field(loaded, 0);
-                    let items = dict.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
-                    let has = |name: &str| items.iter().any(|(known, _)| known == name);
-                    if let Some(name) = taken.iter().find(|name| has("__path__") && !has(name) && *name != "*") {
-                        self.late_import(&format!("{module}.{name}"), of_library);
-                    }
-                }
-            }
+    fn follow(&mut self, uses: &Uses, (code, globals, module): UnnamedCode, is_running: bool) {
+        self.reached.gives_away |= uses.gives_away;
+        for module in &uses.late {
+            self.late_import(module, uses.of_library);
         }
-        if !imports.is_empty() {
-            self.todo.extend(self.inspector.modules().builtins.get("__import__").copied());
+        self.todo.extend(&uses.objects);
+        for inner in &uses.inner {
+            self.code(*inner, globals, module, is_running);
+        }
+        if let Some(name) = &uses.opens {
+            let own = self.inspector.frames().code_name(code).unwrap_or_default();
+            self.gives_up(format!("its code can call {own}, which uses {name}, by which it may reach anything"));
+        }
+        for name in &uses.names {
+            self.name(name, uses.of_library);
         }
     }
 
@@ -260,25 +162,25 @@ impl Walk<'_, '_> {
         self.hooks(IMPORT_HOOKS);
     }
 
-    pub(super) fn name(&mut self, name: String, of_library: bool) {
-        if !of_library {
+    pub(super) fn name(&mut self, name: &Rc<str>, of_library: bool) {
+        if !of_library && self.reached.names.insert(Rc::clone(name)) {
             let is_exception = ["Error", "Exception", "Exit", "Interrupt", "Expired"];
             self.reached.raises |=
-                is_exception.iter().any(|end| name.ends_with(end)) || matches!(name.as_str(), "exit" | "_exit");
-            self.reached.names.insert(name.clone());
-            for (code, globals, module) in self.unnamed_code.remove(&name).unwrap_or_default() {
+                is_exception.iter().any(|end| name.ends_with(end)) || matches!(&**name, "exit" | "_exit");
+            for (code, globals, module) in self.unnamed_code.remove(name).unwrap_or_default() {
                 self.code(code, globals, module, false);
             }
         }
-        self.todo.extend(self.unnamed.remove(&name).unwrap_or_default());
-        self.reached.all_names.insert(name);
+        if self.reached.all_names.insert(Rc::clone(name)) {
+            self.todo.extend(self.unnamed.remove(name).unwrap_or_default());
+        }
     }
 
     /// A function of C: what it does is known by its module, or not at all.
     pub(super) fn function_of_c(&mut self, function: Addr, bound_name: &str) {
         let Some(module) = self.inspector.objects().module_of_c_function(function) else { return };
         match bound_name {
-            "print" => ["write", "flush"].into_iter().for_each(|name| self.name(name.to_owned(), true)),
+            "print" => ["write", "flush"].into_iter().for_each(|name| self.name(&name.into(), true)),
             "default_int_handler" => self.reached.raises = true,
             _ => {}
         }

@@ -13,6 +13,7 @@
 mod code;
 mod objects;
 mod tables;
+mod uses;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -22,9 +23,7 @@ use super::objects::Objects;
 use super::{PythonFrame, PythonThread};
 use crate::image::Addr;
 use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
-use tables::{
-    AUDIT_HOOKS, CALLED_BY_ITSELF, DESCRIPTORS, LOG_HANDLERS, LOGS, NAMES_ANYTHING, NAMES_CLASSES, RECEIVING,
-};
+use tables::{CALLED_BY_ITSELF, DESCRIPTORS, HOOKS, LOG_HANDLERS, LOGS, NAMES_ANYTHING, NAMES_CLASSES, RECEIVING};
 pub(crate) use tables::{CANCELS, USES_DESCRIPTORS};
 
 /// Two words for each of the 32 ways on from a node of a context.
@@ -49,16 +48,16 @@ enum Extent {
 pub(crate) struct Reached {
     objects: HashSet<Addr>,
     /// Names that the program's own code uses.
-    names: HashSet<String>,
+    names: HashSet<Rc<str>>,
     /// Names that any code uses.
-    all_names: HashSet<String>,
+    all_names: HashSet<Rc<str>>,
     /// Methods with their objects.
     bound: HashSet<(String, Addr)>,
     raises: bool,
     /// Some code releases without having taken, and is not the end of a block.
     gives_away: bool,
     /// Names of exceptions of libraries: code that does not name them raises none of them.
-    exceptions: HashSet<String>,
+    exceptions: HashSet<Rc<str>>,
     /// Numbers that variables have: descriptors may be among them.
     numbers: HashSet<u64>,
     /// Descriptors of objects, where these are known, with their classes.
@@ -164,7 +163,7 @@ pub(crate) fn awaited_by(inspector: &Inspector<'_>, task: Addr) -> Option<Addr> 
 /// The descriptor that an object has, where its class is known to have one.
 pub(crate) fn descriptor_of(objects: &Objects<'_>, object: Addr) -> Option<i32> {
     let class = objects.class_name(object)?;
-    let (_, at) = DESCRIPTORS.iter().find(|(name, _)| *name == class)?;
+    let (_, at) = DESCRIPTORS.iter().find(|(name, _)| *name == &*class)?;
     objects.number_at(object, (*at)?)
 }
 
@@ -212,7 +211,6 @@ struct Walk<'w, 'a> {
     extent: Extent,
     /// Whether it is over as soon as anything may be within reach.
     stops_when_open: bool,
-    names_of_classes: HashMap<Addr, Option<Rc<str>>>,
     /// The class of something by which objects come from other processes.
     receives: Option<String>,
     /// Cancel scopes of tasks: they lead to the tasks in them, but only for code that cancels.
@@ -222,12 +220,12 @@ struct Walk<'w, 'a> {
     reached: Reached,
     todo: Vec<Addr>,
     /// Values under names that no code was seen to use yet.
-    unnamed: HashMap<String, Vec<Addr>>,
+    unnamed: HashMap<Rc<str>, Vec<Addr>>,
     codes: HashSet<Addr>,
     /// The places of frames whose code was followed from there on: code and instruction.
     positions: HashSet<(Addr, u64)>,
     /// Functions of event loops and locks that no code of the program was seen to name yet: code, globals, module.
-    unnamed_code: HashMap<String, Vec<UnnamedCode>>,
+    unnamed_code: HashMap<Rc<str>, Vec<UnnamedCode>>,
     /// Classes that were reached through their instances only.
     typed: HashSet<Addr>,
     of_library: HashMap<Addr, bool>,
@@ -239,7 +237,6 @@ impl<'w, 'a> Walk<'w, 'a> {
             inspector,
             extent,
             stops_when_open: false,
-            names_of_classes: HashMap::new(),
             receives: None,
             scopes: Vec::new(),
             cancels: false,
@@ -350,7 +347,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             let near = objects.objects_in(interpreter.modules_field + 8, HOOKS_IN_INTERPRETER / 8);
             let version = self.inspector.python.version;
             let is_of_it = |row: &&(u8, u8, u64, u64)| (row.0, row.1) == (version.0, version.1);
-            let far = AUDIT_HOOKS.iter().filter(is_of_it);
+            let far = HOOKS.iter().filter(is_of_it);
             let far = far.flat_map(|(_, _, at, size)| objects.objects_in(interpreter.modules_field + *at, size / 8));
             let words = near.into_iter().chain(far);
             let lists = words.flat_map(|word| match objects.class_name(word).as_deref() {
@@ -367,7 +364,8 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
     }
 
-    /// Whether what an interpreter refers to by itself is code of the program: search functions and error handlers for codecs, audit hooks.
+    /// Whether what an interpreter refers to by itself is code of the program: search functions and error handlers for codecs, audit
+    /// hooks, what `sys.monitoring` calls.
     fn is_hook(&self, object: Addr) -> bool {
         let class = self.inspector.objects().class_name(object);
         matches!(class.as_deref(), Some("function" | "method")) && self.is_of_program(object)

@@ -2,8 +2,6 @@
 //!
 //! In: objects. Out: what each leads to is reached, by the rule for its type.
 
-use std::rc::Rc;
-
 use super::tables::{
     BUILTIN_CONTAINERS, CALLED_BY_NAME, DESCRIPTORS, INERT, LIBRARY_MODULES, MAKES_INSTANCES, ONLY_DESCRIBES,
     READABLE_TYPES,
@@ -22,10 +20,10 @@ impl Walk<'_, '_> {
                 && self.inspector.objects().is_callable(value)
                 && (is_called || !MAKES_INSTANCES.contains(&name.as_str()))
                 && !(is_standard && ONLY_DESCRIBES.contains(&name.as_str()));
-            if is_called_by_itself || self.reached.all_names.contains(&name) {
+            if is_called_by_itself || self.reached.all_names.contains(name.as_str()) {
                 self.todo.push(value);
             } else {
-                self.unnamed.entry(name).or_default().push(value);
+                self.unnamed.entry(name.into()).or_default().push(value);
             }
         }
     }
@@ -42,15 +40,9 @@ impl Walk<'_, '_> {
         self.todo.extend(items);
     }
 
-    pub(super) fn class_name(&mut self, object: Addr) -> Option<Rc<str>> {
-        let objects = self.inspector.objects();
-        let class = objects.class(object)?;
-        self.names_of_classes.entry(class).or_insert_with(|| objects.name_of_class(class).map(Rc::from)).clone()
-    }
-
     pub(super) fn object(&mut self, object: Addr) {
         let objects = self.inspector.objects();
-        let Some(class) = self.class_name(object) else { return };
+        let Some(class) = objects.class_name(object) else { return };
         if &*class == "int" {
             self.reached.numbers.extend(objects.unsigned(object));
         }
@@ -135,9 +127,9 @@ impl Walk<'_, '_> {
     pub(super) fn module(&mut self, items: Vec<(Addr, Addr)>) {
         for (key, value) in items {
             let Some(name) = self.inspector.objects().text(key) else { continue };
-            match self.reached.all_names.contains(&name) {
+            match self.reached.all_names.contains(name.as_str()) {
                 true => self.todo.push(value),
-                false => self.unnamed.entry(name).or_default().push(value),
+                false => self.unnamed.entry(name.into()).or_default().push(value),
             }
         }
     }
@@ -206,7 +198,7 @@ impl Walk<'_, '_> {
     pub(super) fn is_of_c(&self, class: Addr) -> bool {
         let objects = self.inspector.objects();
         let name = objects.name_of_class(class);
-        name.is_none_or(|name| name != "object" && (name.contains('.') || !objects.is_heap_class(class)))
+        name.is_none_or(|name| &*name != "object" && (name.contains('.') || !objects.is_heap_class(class)))
     }
 
     pub(super) fn is_of_library(&mut self, class: Addr) -> bool {

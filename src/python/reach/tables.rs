@@ -87,16 +87,23 @@ pub(super) const CALLED_BY_ITSELF: &[(&str, &str)] = &[
     ("logging", "_handlerList"),
 ];
 
-/// Where audit hooks stand behind the field for `sys.modules` in an interpreter: version, the first byte to read, and how many. Lists of
-/// freed objects follow them (Include/internal/pycore_interp.h; at 2648, 2680, 2648, 2664, 266264 and 3152 in 3.8.18, 3.9.18, 3.10.13,
-/// 3.11.7, 3.12.1 and 3.13.0).
-pub(super) const AUDIT_HOOKS: &[(u8, u8, u64, u64)] = &[
+/// Where audit hooks, and the functions that `sys.monitoring` calls, stand behind the field for `sys.modules` in an interpreter: version,
+/// the first byte to read, and how many. Lists of freed objects follow the audit hooks (Include/internal/pycore_interp.h; at 2648, 2680,
+/// 2648, 2664, 266264, 3152, 3224 and 3296 in 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2). Of the functions there
+/// are 8 rows of 17, since 3.14 of 19 (at 380840, 185520, 215592 and 215960 in the last four).
+pub(super) const HOOKS: &[(u8, u8, u64, u64)] = &[
     (3, 8, 2584, 80),
     (3, 9, 2616, 80),
     (3, 10, 2584, 80),
     (3, 11, 2600, 80),
     (3, 12, 266_200, 80),
+    (3, 12, 380_776, 1216),
     (3, 13, 3088, 80),
+    (3, 13, 185_456, 1216),
+    (3, 14, 3160, 80),
+    (3, 14, 215_528, 1344),
+    (3, 15, 3232, 80),
+    (3, 15, 215_896, 1344),
 ];
 
 /// Handlers of logs, which every call that logs runs.

@@ -26,7 +26,7 @@ const WHILE_STILL: (Duration, Duration) = (Duration::from_secs(2), Duration::fro
 /// Samples cost at most this share of one processor, a hundredth; at the beginning they may cost [`BURST`] more. While
 /// the tree works, this limit holds for each sample. If a tree has stopped moving, it is sampled even after a costly
 /// sample of earlier work, such as compiling. An unoptimised lockscope takes ten times as long for each.
-pub(super) const COST: u32 = if cfg!(debug_assertions) { 10 } else { 100 };
+pub(super) const COST: u32 = if cfg!(unoptimised) { 10 } else { 100 };
 const BURST: Duration = Duration::from_millis(500);
 /// A monitor of tests knows more, and comes first: it ends the test and not the whole suite.
 const AFTER_A_MONITOR: Duration = Duration::from_secs(15);

@@ -56,7 +56,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
         let in_lock = inner.and_then(|(frame, code)| {
             let lock = frames.at(frame, code)?.first()?;
             let name = frames.code_name(code)?;
-            (name.rsplit('.').next()? == "acquire" && objects.class_name(lock)? == "Lock").then_some(lock)
+            (name.rsplit('.').next()? == "acquire" && &*objects.class_name(lock)? == "Lock").then_some(lock)
         });
         if let Some(lock) = in_lock {
             let place = own_frame(facts, task);
@@ -85,7 +85,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 }
                 continue;
             }
-            let block = |other: &'_ Task| other.blocks(inspector).with_lock(&objects, lock);
+            let block = |other: &'_ Task| other.blocks(inspector).with_lock(objects, lock);
             let holders: Vec<_> = facts.tasks().iter().filter_map(|other| Some((other, block(other)?))).collect();
             for (holder, block) in &holders {
                 let frame = own_frame(facts, holder);
@@ -106,7 +106,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 format!("futures that {} gathers", task.name)
             })
         };
-        let (others, evidence) = if is_task(&objects, future) {
+        let (others, evidence) = if is_task(objects, future) {
             (vec![future], "it awaits that task")
         } else if let Some(tasks) = of_group(facts, task, future) {
             (tasks, "its group waits for that task")

@@ -97,7 +97,7 @@ impl Work {
                     let workers = vec![(state, frame.address)];
                     work.insert(
                         future,
-                        Pending { function: function(&objects, item), evidence, workers, is_queued: false },
+                        Pending { function: function(objects, item), evidence, workers, is_queued: false },
                     );
                 }
                 if let Some(queue) = open.variable("work_queue").filter(|_| method(frame) == "_worker") {
@@ -108,10 +108,10 @@ impl Work {
         for (queue, workers) in queues {
             let threads =
                 if workers.len() == 1 { "1 thread of the pool takes" } else { "the threads of the pool take" };
-            for item in contents(&objects, queue) {
+            for item in contents(objects, queue) {
                 let Some(future) = objects.attribute(item, "future") else { continue };
                 work.entry(future).or_insert_with(|| Pending {
-                    function: function(&objects, item),
+                    function: function(objects, item),
                     evidence: format!("its work item stands in the queue at {queue}, which {threads} from"),
                     workers: workers.clone(),
                     is_queued: true,
@@ -163,7 +163,7 @@ fn of_thread_pools(inspector: &Inspector<'_>) -> HashMap<Addr, Pending> {
         let job = open.variable("job").and_then(|job| objects.unsigned(job));
         let Some(result) = job.and_then(|job| results.get(&answers)?.get(&job)) else { continue };
         let one = work.entry(*result).or_insert_with(|| Pending {
-            function: open.variable("func").and_then(|function| called_by(&objects, function, open.variable("args"))),
+            function: open.variable("func").and_then(|function| called_by(objects, function, open.variable("args"))),
             evidence: format!("the result at {result} is that of the job that {} runs", frame.function),
             workers: Vec::new(),
             is_queued: false,
@@ -171,7 +171,7 @@ fn of_thread_pools(inspector: &Inspector<'_>) -> HashMap<Addr, Pending> {
         one.workers.push((state, frame.address));
     }
     for (queue, (answers, workers)) in queues {
-        for task in contents(&objects, queue) {
+        for task in contents(objects, queue) {
             let parts = objects.sequence(task, 4).unwrap_or_default();
             let (Some(job), Some(function)) = (parts.first().and_then(|job| objects.unsigned(*job)), parts.get(2))
             else {
@@ -179,7 +179,7 @@ fn of_thread_pools(inspector: &Inspector<'_>) -> HashMap<Addr, Pending> {
             };
             let Some(result) = results.get(&answers).and_then(|table| table.get(&job)) else { continue };
             work.entry(*result).or_insert_with(|| Pending {
-                function: called_by(&objects, *function, parts.get(3).copied()),
+                function: called_by(objects, *function, parts.get(3).copied()),
                 evidence: format!("its task stands in the queue at {queue}, which the threads of the pool take from"),
                 workers: workers.clone(),
                 is_queued: true,

@@ -96,7 +96,7 @@ fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut Addr
     seen.insert(object);
     let objects = inspector.objects();
     let Some(class) = objects.class_name(object) else { return };
-    match class.as_str() {
+    match &*class {
         "generator" | "coroutine" | "async_generator" => {
             out.list.extend(generator_with_locks(inspector, object, &class))
         }

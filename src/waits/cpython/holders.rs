@@ -340,7 +340,7 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, 
         }
         // In a waiter's own frame the acquire may be the very call that it waits in.
         let waits_here = depth == 0 && blocked.waits_for(key, wait.process, position);
-        if waits_here && open.stack().into_iter().any(|slot| is_acquire(&inspector.objects(), slot)) {
+        if waits_here && open.stack().into_iter().any(|slot| is_acquire(inspector.objects(), slot)) {
             continue;
         }
         let is_guarded = open.is_protected() && open.uses("release") && !waits_here;

@@ -152,7 +152,7 @@ fn at_address(process: &Process<'_>, inspector: &Inspector<'_>, address: Addr) -
     }
     let object = address - OBJECT_MUTEX;
     let class = (objects.head() == 32).then(|| objects.class_name(object)).flatten()?;
-    Some((What::Other(class), object))
+    Some((What::Other(class.to_string()), object))
 }
 
 /// The mutex in the head of an object of a build without a GIL.
@@ -182,7 +182,7 @@ fn with_semaphore(
         let class = (objects.field(object, 0)? == word).then(|| objects.class_name(object))??;
         by_class(&class).or_else(|| {
             let owner = objects.field(object, 8)?.0;
-            inspector.with_ident(owner).is_some().then_some(What::Recursive(class))
+            inspector.with_ident(owner).is_some().then_some(What::Recursive(class.to_string()))
         })
     };
     let is_file = |object: Addr| {

@@ -82,7 +82,7 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
     let selector = objects.attribute(object, "_selector");
     let wake_up_descriptors: Vec<i32> = objects
         .attribute(object, "_ssock")
-        .and_then(|socket| reach::descriptor_of(&objects, socket))
+        .and_then(|socket| reach::descriptor_of(objects, socket))
         .into_iter()
         .collect();
     let list = |list: Addr| objects.sequence(list, TASKS_WAITING as u64);
@@ -108,7 +108,7 @@ fn read(inspector: &Inspector<'_>, object: Addr, tid: i32, is_idle: bool) -> Opt
         wake_up_descriptors,
         has_timers,
         runs: runs.map(|((scheduled, ready), keys)| {
-            with_handler_of_exceptions(&objects, object, scheduled.into_iter().chain(ready).chain(keys).collect())
+            with_handler_of_exceptions(objects, object, scheduled.into_iter().chain(ready).chain(keys).collect())
         }),
         watched,
         watching: Vec::new(),
@@ -147,7 +147,7 @@ pub(super) fn of_trio(inspector: &Inspector<'_>, runner: Addr, tid: i32) -> Opti
         turn: Addr(0),
         root: part(runner, "main_task"),
         is_idle: innermost.is_some_and(|frame| method(frame) == ASKS_THE_KERNEL),
-        wake_up_descriptors: sockets.filter_map(|socket| reach::descriptor_of(&objects, socket)).collect(),
+        wake_up_descriptors: sockets.filter_map(|socket| reach::descriptor_of(objects, socket)).collect(),
         has_timers: deadlines.is_none_or(|deadlines| !deadlines.is_empty()),
         runs: runs.into_iter().collect(),
         watched: Vec::new(),

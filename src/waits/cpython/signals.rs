@@ -122,7 +122,7 @@ pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> 
     let inspector = &facts.inspector;
     let objects = inspector.objects();
     let class = objects.class_name(callable)?;
-    if class == "int" || class == "NoneType" {
+    if matches!(&*class, "int" | "NoneType") {
         return None;
     }
     // A bound method, or what functools.partial has.
@@ -130,8 +130,8 @@ pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> 
     let functions = parts.flat_map(|part| std::iter::once(part).chain(objects.words_of(part)));
     let function = functions.into_iter().find(|one| objects.class_name(*one).as_deref() == Some("function"));
     let Some((function, code)) = function.and_then(|one| Some((one, objects.function(one)?.code))) else {
-        let name = objects.bound(callable).map_or(class, |bound| bound.name);
-        let of_library = name == "default_int_handler";
+        let name = objects.bound(callable).map_or(class, |bound| bound.name.into());
+        let of_library = &*name == "default_int_handler";
         return Some(Handler { callable, of_library, is_own: false, is_rays: false, label: format!("`{name}`") });
     };
     let name = objects.function_name(function).unwrap_or_default();

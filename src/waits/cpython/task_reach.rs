@@ -181,7 +181,7 @@ fn roots(facts: &Facts<'_>, task: &Task) -> Vec<Addr> {
 
 /// The callbacks for the end of a task of asyncio, or of a future.
 fn callbacks(facts: &Facts<'_>, task: &Task) -> Vec<Addr> {
-    if task.kind == kinds::TRIO_TASK { Vec::new() } else { callbacks_of(&facts.inspector.objects(), task.object) }
+    if task.kind == kinds::TRIO_TASK { Vec::new() } else { callbacks_of(facts.inspector.objects(), task.object) }
 }
 
 fn callbacks_of(objects: &Objects<'_>, future: Addr) -> Vec<Addr> {
@@ -215,7 +215,7 @@ fn completed_by(facts: &Facts<'_>, callbacks: Vec<Addr>) -> BTreeSet<Addr> {
     while let Some(callback) = todo.pop().filter(|_| found.len() < TASKS_WAITING) {
         for future in at_hand(facts, callback).into_iter().filter(is_future) {
             if found.insert(future) {
-                todo.extend(callbacks_of(&objects, future));
+                todo.extend(callbacks_of(objects, future));
             }
         }
     }

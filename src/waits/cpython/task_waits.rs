@@ -149,7 +149,7 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
         // The code that ends a wait of trio has the task itself.
         let future =
             if is_of_trio { trio::waits(&facts.inspector, task).then_some(task.object) } else { task.waits_for };
-        let Some(future) = future.filter(|future| is_of_trio || !is_task(&objects, *future)) else { continue };
+        let Some(future) = future.filter(|future| is_of_trio || !is_task(objects, *future)) else { continue };
         let party = Party::Resource(key(process, task.kind, task.object));
         if let Some(wait) = out.waits.iter().find(|wait| wait.waiter == party) {
             let resource = &wait.resource;

@@ -120,7 +120,7 @@ impl Task {
             }
         }
         let objects = inspector.objects();
-        all.inside.retain(|block| !self.waits_in(inspector, &objects, block.object));
+        all.inside.retain(|block| !self.waits_in(inspector, objects, block.object));
         all
     }
 
@@ -142,8 +142,8 @@ impl Task {
 pub(super) fn of_object(inspector: &Inspector<'_>, object: Addr) -> Option<(String, Addr)> {
     let offsets = offsets(inspector)?;
     let objects = inspector.objects();
-    is_task(&objects, object).then_some(())?;
-    Some((name_of(&objects, object, offsets)?, objects.field(object, offsets.coroutine)?))
+    is_task(objects, object).then_some(())?;
+    Some((name_of(objects, object, offsets)?, objects.field(object, offsets.coroutine)?))
 }
 
 fn offsets(inspector: &Inspector<'_>) -> Option<&'static Offsets> {
@@ -175,16 +175,16 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
                 .attribute(set, "data")
                 .and_then(|data| objects.bounded_sequence(data, MOST_TASKS as u64, || TASKS.into()));
             let tasks = weak.unwrap_or_default().into_iter().filter_map(|weak| objects.field(weak, 0));
-            found.extend(tasks.map(|task| (task, loop_thread(inspector, &objects, task))));
+            found.extend(tasks.map(|task| (task, loop_thread(inspector, objects, task))));
         }
     }
     found.sort_unstable();
     found.dedup();
     let task = |(object, tid): (Addr, Option<i32>)| {
-        if !is_task(&objects, object) {
+        if !is_task(objects, object) {
             return None;
         }
-        let name = name_of(&objects, object, offsets);
+        let name = name_of(objects, object, offsets);
         let coroutine = objects.field(object, offsets.coroutine)?;
         let coroutines = chain(inspector, coroutine);
         let outer = coroutines.first().and_then(|outer| inspector.frames().of_generator(*outer));
@@ -205,7 +205,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
 
 /// `_asyncio.Task`, or a class of that name.
 pub(super) fn is_task(objects: &Objects<'_>, object: Addr) -> bool {
-    objects.class_name(object).is_some_and(|class| class == "_asyncio.Task" || class == "Task")
+    objects.class_name(object).is_some_and(|class| matches!(&*class, "_asyncio.Task" | "Task"))
 }
 
 /// The thread that runs the loop of a task: the loop notes its ident while it runs.
@@ -222,7 +222,7 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     let heads = (0..SEARCHED_FOR_TASKS / 8).map(|word| tstate + size + word * 8);
     for head in heads {
         let Some(first) = objects.pointer(head).filter(|first| *first != head && first.0 > node) else { continue };
-        if objects.pointer(first + 8) != Some(head) || !is_task(&objects, first - node) {
+        if objects.pointer(first + 8) != Some(head) || !is_task(objects, first - node) {
             continue;
         }
         let mut tasks = Vec::new();
@@ -258,7 +258,7 @@ impl Top {
         let mut object = slot;
         for _ in 0..STEPS_INSIDE {
             let class = objects.class_name(object).unwrap_or_default();
-            match class.as_str() {
+            match &*class {
                 "coroutine" | "generator" | "async_generator" => return Top::Inside(object),
                 step if STEPS.contains(&step) => match objects.field(object, 0) {
                     Some(inner) => object = inner,
@@ -278,7 +278,7 @@ impl Top {
 pub(super) fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
     let mut list: Vec<Addr> = Vec::new();
-    let mut next = match Top::of(&objects, coroutine) {
+    let mut next = match Top::of(objects, coroutine) {
         Top::Inside(coroutine) => Some(coroutine),
         Top::Below | Top::Other => None,
     };
@@ -296,7 +296,7 @@ pub(super) fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
         list.push(here);
         let top = frame.suspended_stack().into_iter().rev().take(2).filter(|slot| !slot.is_null());
         next =
-            top.map(|slot| Top::of(&objects, slot)).find(|top| !matches!(top, Top::Below)).and_then(|top| match top {
+            top.map(|slot| Top::of(objects, slot)).find(|top| !matches!(top, Top::Below)).and_then(|top| match top {
                 Top::Inside(inner) => Some(inner),
                 Top::Below | Top::Other => None,
             });

@@ -186,7 +186,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
             format!("{here} of {parties} parties here")
         }),
         "ApplyResult" | "MapResult" | "AsyncResult" | "IMapIterator" if facts.work().of(object).is_none() => {
-            replaced_workers(&objects, object)
+            replaced_workers(objects, object)
         }
         "Future" | "ApplyResult" | "MapResult" | "AsyncResult" | "IMapIterator" => {
             purpose.rule = Some(HolderRule::Future(object));

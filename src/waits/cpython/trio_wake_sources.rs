@@ -140,7 +140,7 @@ pub(super) fn is_of_trio(facts: &Facts<'_>, run: &Run, task: &Task) -> bool {
     let nursery = objects.member(task.object, "_parent_nursery");
     let outermost = of_runner("init_task") == Some(task.object);
     let is_main = of_runner("main_task") == Some(task.object);
-    outermost || !is_main && nursery.is_some_and(|nursery| of_trio(&objects, nursery, of_runner("init_task")))
+    outermost || !is_main && nursery.is_some_and(|nursery| of_trio(objects, nursery, of_runner("init_task")))
 }
 
 /// Whether a nursery is one of the outermost task, in which trio runs what is its own.

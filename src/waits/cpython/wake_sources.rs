@@ -388,7 +388,7 @@ fn of_tasks(
         let roots = match (items("_scheduled"), items("_ready")) {
             (Some(scheduled), Some(ready)) => {
                 let runs = scheduled.into_iter().chain(ready).chain(watched().unwrap_or_default());
-                loops::with_handler_of_exceptions(&objects, event_loop, runs.collect())
+                loops::with_handler_of_exceptions(objects, event_loop, runs.collect())
             }
             _ => Vec::new(),
         };

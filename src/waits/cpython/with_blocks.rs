@@ -49,8 +49,8 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
         let is_known = !found.is_empty();
         let attributes = if is_known { None } else { objects.attributes(block.object) };
         for (name, value) in attributes.unwrap_or_default() {
-            let condition = || objects.attribute(value, "_lock").filter(|lock| is_lock(&objects, *lock));
-            let lock = if is_lock(&objects, value) { Some(value) } else { condition() };
+            let condition = || objects.attribute(value, "_lock").filter(|lock| is_lock(objects, *lock));
+            let lock = if is_lock(objects, value) { Some(value) } else { condition() };
             if let Some(value) = lock {
                 let name = objects.text(name).unwrap_or_default();
                 let class = objects.class_name(block.object).unwrap_or_default();
@@ -83,12 +83,12 @@ pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, o
     let mut all = Vec::new();
     opened(inspector, object, levels, &mut all);
     for Opened { object, through } in all {
-        if is_lock(&objects, object) {
+        if is_lock(objects, object) {
             out.push((object, format!("{through}the lock")));
             continue;
         }
         let is_condition = objects.class_name(object).is_some_and(|class| class.ends_with("Condition"));
-        let lock = objects.attribute(object, "_lock").filter(|lock| is_condition && is_lock(&objects, *lock));
+        let lock = objects.attribute(object, "_lock").filter(|lock| is_condition && is_lock(objects, *lock));
         out.extend(lock.map(|lock| (lock, format!("{through}the Condition at {object}, which has the lock"))));
     }
 }
@@ -168,7 +168,7 @@ fn open<'i, 'a>(inspector: &'i Inspector<'a>, generator: Addr) -> Option<Frame<'
 
 /// `_thread.lock` or `_thread.RLock`.
 fn is_lock(objects: &Objects<'_>, object: Addr) -> bool {
-    objects.class_name(object).is_some_and(|class| class == "_thread.lock" || class == "_thread.RLock")
+    objects.class_name(object).is_some_and(|class| matches!(&*class, "_thread.lock" | "_thread.RLock"))
 }
 
 /// Whether a frame further in waits for a Condition of this lock, and has given it back for that.

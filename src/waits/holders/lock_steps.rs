@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::rc::Rc;
 
-use crate::code::{Arguments, CallSite, CallsAndWrites, Code, Goal};
+use crate::code::{Arguments, Branches, CallSite, CallsAndWrites, Code, Goal};
 use crate::image::Addr;
 use crate::limits::code::{CALLED_DEPTH, CALLED_FUNCTIONS, LARGEST_FUNCTION};
 use crate::symbols::{base_symbol, is_named};
@@ -29,6 +29,9 @@ struct Answers<Q, A> {
     /// By the question, and by the thread's descriptor where the answer is that thread's alone.
     known: RefCell<HashMap<(Q, Option<ThreadPointer>), A>>,
 }
+
+/// Functions, and over how many calls they lead to one that matters.
+type Leading = Rc<HashMap<Addr, usize>>;
 
 /// A thread's descriptor, where it is known.
 type ThreadPointer = Option<Addr>;
@@ -83,6 +86,10 @@ pub(crate) struct Memo {
     functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
     /// Whether a function, or one that it calls, takes or gives back a lock by these calls.
     matters: RefCell<HashMap<(&'static LockCalls, Addr, usize), bool>>,
+    /// The direct calls of a module, by its position.
+    branches: RefCell<HashMap<usize, Option<Rc<Branches>>>>,
+    /// The functions of a module that lead to such calls, and over how many others; `None` where these are too many.
+    leading: RefCell<HashMap<(&'static LockCalls, usize), Option<Leading>>>,
     paths: RefCell<HashMap<PathQuestion, Option<bool>>>,
     /// The locks that called functions take and give back.
     called: Answers<CalledQuestion, Called>,
@@ -175,11 +182,36 @@ impl<'r> LockSteps<'r> {
         }
         // Recursion finds nothing new.
         self.memo.matters.borrow_mut().insert(key, false);
+        if !self.may_lead_there(start, depth) {
+            return false;
+        }
         let sites = self.calls_of(start);
         let further = |site: &CallSite| self.is_followed(site, start, depth) && self.matters_to(site, depth);
         let found = sites.iter().any(|site| Step::of(site, self.calls).is_some()) || sites.iter().any(further);
         self.memo.matters.borrow_mut().insert(key, found);
         found
+    }
+
+    /// Whether a chain of at most so many direct calls in its module may lead from a function to a call that takes or gives back a lock.
+    fn may_lead_there(&self, function: Addr, depth: usize) -> bool {
+        let Some(module) = self.process.context.symbols.modules().at(function) else { return true };
+        let known = self.memo.leading.borrow().get(&(self.calls, module)).cloned();
+        let leading = known.unwrap_or_else(|| {
+            let leading = self.leading(module).map(Rc::new);
+            self.memo.leading.borrow_mut().insert((self.calls, module), leading.clone());
+            leading
+        });
+        leading.is_none_or(|leading| leading.get(&function).is_some_and(|calls| *calls <= depth))
+    }
+
+    fn leading(&self, module: usize) -> Option<HashMap<Addr, usize>> {
+        let known = self.memo.branches.borrow().get(&module).cloned();
+        let branches = known.unwrap_or_else(|| {
+            let branches = self.code.branches(module).map(Rc::new);
+            self.memo.branches.borrow_mut().insert(module, branches.clone());
+            branches
+        });
+        self.code.leading_to(&*branches?, |name| Step::named(name, self.calls).is_some(), CALLED_DEPTH)
     }
 
     /// The changes that the function of `frame` makes, by which a lock may be given back from its pc on.

@@ -42,7 +42,7 @@ pub(in super::super) fn held(facts: &Facts<'_>) -> Vec<Lease> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
     for block in inspector.entered() {
-        let Some(lease) = read(&objects, block.object) else { continue };
+        let Some(lease) = read(objects, block.object) else { continue };
         known.insert(block.object);
         found.push(Lease {
             state: Some(block.state),
@@ -53,7 +53,7 @@ pub(in super::super) fn held(facts: &Facts<'_>) -> Vec<Lease> {
         });
     }
     for object in at_hand(facts) {
-        let Some(lease) = read(&objects, object).filter(|_| known.insert(object)) else { continue };
+        let Some(lease) = read(objects, object).filter(|_| known.insert(object)) else { continue };
         let places = inspector.referrers(object);
         let states: BTreeSet<usize> = places.iter().map(|place| place.state).collect();
         let alone = states.first().copied().filter(|_| states.len() == 1);

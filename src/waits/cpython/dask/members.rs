@@ -41,12 +41,12 @@ pub(in super::super) fn find(inspector: &Inspector<'_>) -> Option<Cluster> {
     let mut cluster = Cluster::default();
     for (module, class, role) in CLASSES {
         for class in inspector.globals(module, class) {
-            for object in instances(&objects, class) {
+            for object in instances(objects, class) {
                 // A client inside of a worker is that of its tasks.
                 let is_inner = role == ClusterPart::Client
                     && cluster.roles.iter().any(|(_, other)| other.role == ClusterPart::Worker);
-                let scheduler = scheduler_of(&objects, object, role);
-                let role = described(&objects, object, role);
+                let scheduler = scheduler_of(objects, object, role);
+                let role = described(objects, object, role);
                 if is_inner || scheduler.is_none() {
                     continue;
                 }
@@ -114,7 +114,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     for (object, role) in &cluster.roles {
         match role.role {
             ClusterPart::Worker => of_worker(facts, process, *object, &mut member),
-            ClusterPart::Scheduler => of_scheduler(&objects, *object, &mut member),
+            ClusterPart::Scheduler => of_scheduler(objects, *object, &mut member),
             _ => {}
         }
     }
@@ -172,15 +172,15 @@ fn of_worker(facts: &Facts<'_>, process: &Process<'_>, worker: Addr, member: &mu
     let objects = facts.inspector.objects();
     let state = objects.member(worker, "state");
     let of_state = |name: &str| objects.member(state?, name);
-    let seceded = keys(&objects, of_state("long_running"));
+    let seceded = keys(objects, of_state("long_running"));
     // A HeapSet keeps its items in a set beside the heap.
     let ready = of_state("ready").map(|ready| objects.member(ready, "_data").unwrap_or(ready));
-    member.ready.extend(keys(&objects, ready));
+    member.ready.extend(keys(objects, ready));
     let threads = objects.member(worker, "active_threads").and_then(|dict| objects.items(dict)).unwrap_or_default();
     for (ident, key) in threads {
         let position = objects.unsigned(ident).and_then(|ident| facts.thread_with_ident(process, ident));
         let thread = position.and_then(|position| process.threads.get(position));
-        let (Some(thread), Some(task)) = (thread, key_text(&objects, key)) else { continue };
+        let (Some(thread), Some(task)) = (thread, key_text(objects, key)) else { continue };
         member.running.push(RunningTask {
             tid: thread.image.tid,
             has_seceded: seceded.contains(&task),

@@ -74,7 +74,7 @@ pub(super) fn find(facts: &Facts<'_>, tid: i32) -> Option<Request> {
     let argument =
         |name: &str| named.iter().find(|(key, _)| objects.text(*key).as_deref() == Some(name)).map(|(_, value)| *value);
     let given = |value: Option<Addr>| value.is_some_and(|value| !objects.is_none(value));
-    let wanted = wanted(&objects, function, &arguments, &argument, || {
+    let wanted = wanted(objects, function, &arguments, &argument, || {
         // The outermost of Dask's own methods: `Client.run`.
         let own = stack.get(at..)?.iter().take_while(|frame| is_own(inspector, frame));
         own.last().map(|frame| frame.function.to_string())

@@ -44,15 +44,15 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     let (_, role) = MODES.iter().find(|(number, _)| *number == mode)?;
     let is_worker = *role == ClusterPart::Worker;
     let node = objects.attribute(worker, "node");
-    let of_node = |name: &str| text(&objects, node?, name);
+    let of_node = |name: &str| text(objects, node?, name);
     let actors = objects.attribute(worker, "actors").and_then(|actors| objects.items(actors)).unwrap_or_default();
-    let actor = actors.into_iter().find_map(|(id, actor)| Some((ids::actor(memory, &objects, id)?, actor)));
-    let arguments = || inspector.globals("__main__", "args").find_map(|args| text(&objects, args, "worker_id"));
+    let actor = actors.into_iter().find_map(|(id, actor)| Some((ids::actor(memory, objects, id)?, actor)));
+    let arguments = || inspector.globals("__main__", "args").find_map(|args| text(objects, args, "worker_id"));
     let id = if is_worker { arguments() } else { None };
     let mut member = ClusterMember {
         engine: JobEngine::Ray,
         scheduler: of_node("_gcs_address"),
-        job: objects.attribute(worker, "_cached_job_id").and_then(|job| ids::job(memory, &objects, job)),
+        job: objects.attribute(worker, "_cached_job_id").and_then(|job| ids::job(memory, objects, job)),
         ..ClusterMember::default()
     };
     for thread in &process.threads {
@@ -83,7 +83,7 @@ pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Opti
     member.roles.push(ClusterRole {
         role: *role,
         address: of_node("_node_ip_address"),
-        name: actor.as_ref().map(|(_, actor)| class_of(&objects, *actor)),
+        name: actor.as_ref().map(|(_, actor)| class_of(objects, *actor)),
         id: id.filter(|id| id.len() == WORKER_ID),
         threads: is_worker.then(|| threads(process, &member, actor.is_some())).flatten(),
         node: of_node("_node_id"),

@@ -59,7 +59,7 @@ pub(super) fn find(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView
     let list = open.variable(references).and_then(|list| objects.bounded_sequence(list, GATHERED_FUTURES, what));
     let list = list.unwrap_or_default();
     let memory = process.memory();
-    let wanted: Vec<Wanted> = list.iter().filter_map(|object| ids::wanted(memory, &objects, *object)).collect();
+    let wanted: Vec<Wanted> = list.iter().filter_map(|object| ids::wanted(memory, objects, *object)).collect();
     let gap = (wanted.is_empty() || wanted.len() < list.len()).then(|| {
         Gap::new(
             format!("which results {} waits for in Ray", thread.describe()),
