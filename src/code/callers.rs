@@ -1,6 +1,6 @@
 //! Which functions of a module lead to certain calls: the question that reading forward would answer function by function.
 //!
-//! In: the code of a module, and what is asked of a called function's name. Out: the functions from which a chain of direct calls inside
+//! In: the code of a module, and a test for names of functions. Out: the functions from which a chain of direct calls inside
 //! of the module leads to such a call, with the length of the shortest chain. Bytes that only look like a call count as one, so a function
 //! may be named that calls nothing of it; one that is not named calls nothing of it. Calls through registers are not seen.
 
@@ -34,7 +34,7 @@ impl Code<'_> {
         for text in &texts {
             let code = self.image.memory.bytes(text.start, usize::try_from(text.end - text.start).ok()?).ok()?;
             let is_call = |(target, at): &(Target, Addr)| match target {
-                // What leads as little further is a jump within a function, or no instruction, unless a function begins there.
+                // A short jump stays within its function, or is no instruction, unless a function begins there.
                 Target::Code(to) if to.0.abs_diff(at.0) <= NEAR => self.symbols.begins_function(*to),
                 Target::Code(to) | Target::Slot(to) => modules.at(*to) == Some(module),
                 Target::Register(_) | Target::Unknown => false,

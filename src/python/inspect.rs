@@ -96,7 +96,7 @@ pub(crate) struct Inspector<'a> {
     plain: RefCell<AddrMap<bool>>,
     /// The items of containers, each with its key as text.
     ways: RefCell<AddrMap<Rc<Items>>>,
-    /// What walks have read of its code.
+    /// Answers about its code.
     pub(super) reach: uses::Memo,
 }
 

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use super::super::PythonFrame;
 use super::super::ahead;
-use super::super::uses::Uses;
+use super::super::uses::{CodePart, Uses};
 use super::tables::{C_DOORS, IMPORT_HOOKS, PLAIN_C_MODULES};
-use super::{Extent, UnnamedCode, Walk};
+use super::{Extent, Walk};
 use crate::image::Addr;
 
 impl Walk<'_, '_> {
@@ -97,13 +97,13 @@ impl Walk<'_, '_> {
         if self.library_only() || !is_running && self.is_for_caller(code, None) {
             return;
         }
-        let globals = open.globals();
         let version = self.inspector.python.version;
         let ahead = |unit| ahead::of_frame(&open, unit, &self.inspector.frames().constants(code), version);
-        match unit.and_then(|unit| self.uses((code, globals, None, Some(unit)), || ahead(unit))) {
+        let whole = CodePart { code, globals: open.globals(), module: None, ahead_of: None };
+        match unit.and_then(|unit| self.uses(CodePart { ahead_of: Some(unit), ..whole }, || ahead(unit))) {
             // The whole code follows if it is reached as a function, too.
-            Some(uses) => self.follow(&uses, (code, globals, None), is_running),
-            None => self.code(code, globals, None, is_running),
+            Some(uses) => self.follow(&uses, whole, is_running),
+            None => self.code(whole, is_running),
         }
     }
 
@@ -114,40 +114,40 @@ impl Walk<'_, '_> {
     }
 
     /// The names that code uses, and the globals under them.
-    pub(super) fn code(&mut self, code: Addr, globals: Option<Addr>, module: Option<Addr>, is_running: bool) {
-        if self.library_only() || !self.codes.insert(code) {
+    pub(super) fn code(&mut self, part: CodePart, is_running: bool) {
+        if self.library_only() || !self.codes.insert(part.code) {
             return;
         }
         // Code makes an event loop or a lock do something only by naming it; what these call stands in their parts.
-        if !is_running && self.is_for_caller(code, module) {
+        if !is_running && self.is_for_caller(part.code, part.module) {
             if self.extent != Extent::Thread {
                 return;
             }
-            let name = self.inspector.frames().code_name(code).unwrap_or_default();
+            let name = self.inspector.frames().code_name(part.code).unwrap_or_default();
             let name = name.rsplit('.').next().unwrap_or(&name);
             if !self.reached.uses(name) {
-                self.codes.remove(&code);
-                self.unnamed_code.entry(name.into()).or_default().push((code, globals, module));
+                self.codes.remove(&part.code);
+                self.unnamed_code.entry(name.into()).or_default().push(part);
                 return;
             }
         }
-        match self.uses((code, globals, module, None), || None) {
-            Some(uses) => self.follow(&uses, (code, globals, module), is_running),
+        match self.uses(part, || None) {
+            Some(uses) => self.follow(&uses, part, is_running),
             None => self.gives_up("code that it can reach could not be read".into()),
         }
     }
 
-    fn follow(&mut self, uses: &Uses, (code, globals, module): UnnamedCode, is_running: bool) {
+    fn follow(&mut self, uses: &Uses, whole: CodePart, is_running: bool) {
         self.reached.gives_away |= uses.gives_away;
         for module in &uses.late {
             self.late_import(module, uses.of_library);
         }
         self.todo.extend(&uses.objects);
         for inner in &uses.inner {
-            self.code(*inner, globals, module, is_running);
+            self.code(CodePart { code: *inner, ..whole }, is_running);
         }
         if let Some(name) = &uses.opens {
-            let own = self.inspector.frames().code_name(code).unwrap_or_default();
+            let own = self.inspector.frames().code_name(whole.code).unwrap_or_default();
             self.gives_up(format!("its code can call {own}, which uses {name}, by which it may reach anything"));
         }
         for name in &uses.names {
@@ -167,8 +167,8 @@ impl Walk<'_, '_> {
             let is_exception = ["Error", "Exception", "Exit", "Interrupt", "Expired"];
             self.reached.raises |=
                 is_exception.iter().any(|end| name.ends_with(end)) || matches!(&**name, "exit" | "_exit");
-            for (code, globals, module) in self.unnamed_code.remove(name).unwrap_or_default() {
-                self.code(code, globals, module, false);
+            for part in self.unnamed_code.remove(name).unwrap_or_default() {
+                self.code(part, false);
             }
         }
         if self.reached.all_names.insert(Rc::clone(name)) {

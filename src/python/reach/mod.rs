@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use super::inspect::{Inspector, frames_of};
 use super::objects::Objects;
+use super::uses::CodePart;
 use super::{PythonFrame, PythonThread};
 use crate::image::Addr;
 use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
@@ -203,9 +204,6 @@ fn module_of_processes(module: &Option<String>) -> bool {
     matches!(module.as_deref(), Some("multiprocessing.connection" | "multiprocessing.queues"))
 }
 
-/// Code, the dictionary of its globals, and the name of its module.
-type UnnamedCode = (Addr, Option<Addr>, Option<Addr>);
-
 struct Walk<'w, 'a> {
     inspector: &'w Inspector<'a>,
     extent: Extent,
@@ -224,8 +222,8 @@ struct Walk<'w, 'a> {
     codes: HashSet<Addr>,
     /// The places of frames whose code was followed from there on: code and instruction.
     positions: HashSet<(Addr, u64)>,
-    /// Functions of event loops and locks that no code of the program was seen to name yet: code, globals, module.
-    unnamed_code: HashMap<Rc<str>, Vec<UnnamedCode>>,
+    /// Functions of event loops and locks that no code of the program was seen to name yet.
+    unnamed_code: HashMap<Rc<str>, Vec<CodePart>>,
     /// Classes that were reached through their instances only.
     typed: HashSet<Addr>,
     of_library: HashMap<Addr, bool>,

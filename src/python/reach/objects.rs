@@ -2,6 +2,7 @@
 //!
 //! In: objects. Out: what each leads to is reached, by the rule for its type.
 
+use super::super::uses::CodePart;
 use super::tables::{
     BUILTIN_CONTAINERS, CALLED_BY_NAME, DESCRIPTORS, INERT, LIBRARY_MODULES, MAKES_INSTANCES, ONLY_DESCRIBES,
     READABLE_TYPES,
@@ -63,7 +64,8 @@ impl Walk<'_, '_> {
             "function" => {
                 let Some(function) = objects.function(object) else { return };
                 self.todo.extend(function.brings);
-                self.code(function.code, Some(function.globals), function.module, false);
+                let (code, globals) = (function.code, Some(function.globals));
+                self.code(CodePart { code, globals, module: function.module, ahead_of: None }, false);
             }
             "builtin_function_or_method" | "builtin_method" | "method-wrapper" => {
                 let bound = objects.bound(object);

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::super::ahead::Ahead;
-use super::super::uses::{Place, Uses};
+use super::super::uses::{CodePart, Uses};
 use super::Walk;
 use super::tables::{NAMES_ANYTHING, PLAIN_LIBRARY};
 use crate::image::Addr;
@@ -24,18 +24,19 @@ impl Walk<'_, '_> {
         waits
     }
 
-    /// What code uses; `None` where it cannot be read. `ahead` gives the part of it, if only that counts.
-    pub(super) fn uses(&self, place: Place, ahead: impl FnOnce() -> Option<Ahead>) -> Option<Rc<Uses>> {
+    /// The uses of code; `None` where it cannot be read. For a part of it `ahead` reads that.
+    pub(super) fn uses(&self, part: CodePart, ahead: impl FnOnce() -> Option<Ahead>) -> Option<Rc<Uses>> {
         let memo = &self.inspector.reach.uses;
-        if let Some(known) = memo.borrow().get(&place) {
+        if let Some(known) = memo.borrow().get(&part) {
             return known.clone();
         }
-        let uses = self.read_uses(place, ahead()).map(Rc::new);
-        memo.borrow_mut().insert(place, uses.clone());
+        let uses = self.read_uses(part, ahead).map(Rc::new);
+        memo.borrow_mut().insert(part, uses.clone());
         uses
     }
 
-    fn read_uses(&self, (code, globals, module, _): Place, ahead: Option<Ahead>) -> Option<Uses> {
+    fn read_uses(&self, part: CodePart, ahead: impl FnOnce() -> Option<Ahead>) -> Option<Uses> {
+        let CodePart { code, globals, module, ahead_of } = part;
         let (frames, objects) = (self.inspector.frames(), self.inspector.objects());
         let mut names: HashSet<String> = frames.names_in(code)?.into_iter().collect();
         let named = globals.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
@@ -44,8 +45,9 @@ impl Walk<'_, '_> {
         let of_library = self.file_of(code, module).as_ref().is_none_or(is_of_library);
         let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
         let gives_away = !of_library && names.contains("release") && !names.contains("acquire") && !is_end();
-        let constants = match ahead {
-            Some(ahead) => {
+        let constants = match ahead_of {
+            Some(_) => {
+                let ahead = ahead()?;
                 // That it takes what it releases says more than where it stands.
                 let takes = names.take("acquire").into_iter();
                 names = ahead.names.into_iter().chain(takes).collect();

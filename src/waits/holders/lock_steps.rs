@@ -192,7 +192,7 @@ impl<'r> LockSteps<'r> {
         found
     }
 
-    /// Whether a chain of at most so many direct calls in its module may lead from a function to a call that takes or gives back a lock.
+    /// Whether a chain of at most `depth` direct calls in its module may lead from a function to a call that takes or gives back a lock.
     fn may_lead_there(&self, function: Addr, depth: usize) -> bool {
         let Some(module) = self.process.context.symbols.modules().at(function) else { return true };
         let known = self.memo.leading.borrow().get(&(self.calls, module)).cloned();
