@@ -89,8 +89,8 @@ pub(super) const CALLED_BY_ITSELF: &[(&str, &str)] = &[
 
 /// Where audit hooks, and the functions that `sys.monitoring` calls, stand behind the field for `sys.modules` in an interpreter: version,
 /// the first byte to read, and how many. Lists of freed objects follow the audit hooks (Include/internal/pycore_interp.h; at 2648, 2680,
-/// 2648, 2664, 266264, 3152, 3224 and 3296 in 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2). Of the functions there
-/// are 8 rows of 17, since 3.14 of 19 (at 380840, 185520, 215592 and 215960 in the last four).
+/// 2648, 2664, 266264, 3152, 3224 and 3296 in 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2). The
+/// functions stand in 8 rows of 17, since 3.14 of 19 (at 380840, 185520, 215592 and 215960 in the last four).
 pub(super) const HOOKS: &[(u8, u8, u64, u64)] = &[
     (3, 8, 2584, 80),
     (3, 9, 2616, 80),
