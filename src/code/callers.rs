@@ -34,8 +34,10 @@ impl Code<'_> {
         for text in &texts {
             let code = self.image.memory.bytes(text.start, usize::try_from(text.end - text.start).ok()?).ok()?;
             let is_call = |(target, at): &(Target, Addr)| match target {
-                // A short jump stays within its function, or is no instruction, unless a function begins there.
-                Target::Code(to) if to.0.abs_diff(at.0) <= NEAR => self.symbols.begins_function(*to),
+                // A short jump stays within its function, or is no instruction, unless a function or its stub begins there.
+                Target::Code(to) if to.0.abs_diff(at.0) <= NEAR => {
+                    self.symbols.begins_function(*to) || self.behind_stub(*to).is_some()
+                }
                 Target::Code(to) | Target::Slot(to) => modules.at(*to) == Some(module),
                 Target::Register(_) | Target::Unknown => false,
             };
