@@ -35,3 +35,12 @@ fn a_reader_that_may_have_given_the_lock_back_is_in_no_cycle() {
         }
     }
 }
+
+#[test]
+fn a_reader_whose_call_lies_beside_its_stub_is_named() {
+    let program = compile("native/near_stub.c", "near_stub", &["-O2"]);
+    let target = Target::start(&mut Command::new(program)).settle(2);
+    let look = attach(&target.pids, &[]);
+    assert_eq!(look.findings().first(), Some(&"join-cycle"), "{}", look.text);
+    assert!(look.says("pthread_rwlock_rdlock"), "{}", look.text);
+}

@@ -15,8 +15,8 @@ pub(in crate::arch) const INSTRUCTIONS_OF_STUB: usize = 5;
 /// The direct calls and jumps.
 pub(in crate::arch) fn direct_branches(code: &[u8], address: Addr) -> Vec<(Target, Addr)> {
     let branch = |instruction: Instruction| match instruction.flow {
-        Flow::Call(target @ (Target::Code(_) | Target::Slot(_))) => Some((target, instruction.address)),
-        Flow::Jump(target @ (Target::Code(_) | Target::Slot(_))) => Some((target, instruction.address)),
+        Flow::Call(target @ (Target::Code(_) | Target::Slot(_)))
+        | Flow::Jump(target @ (Target::Code(_) | Target::Slot(_))) => Some((target, instruction.address)),
         _ => None,
     };
     A64Decoder::new(code, address).filter_map(branch).collect()

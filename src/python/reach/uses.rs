@@ -40,9 +40,8 @@ impl Walk<'_, '_> {
         let (frames, objects) = (self.inspector.frames(), self.inspector.objects());
         let mut names: HashSet<String> = frames.names_in(code)?.into_iter().collect();
         let named = globals.map(|dict| self.inspector.globals_in(dict)).unwrap_or_default();
-        let is_of_library =
-            |file: &String| self.inspector.origin(file).waits_for_caller() || self.inspector.is_standard(file);
-        let of_library = self.file_of(code, module).as_ref().is_none_or(is_of_library);
+        let is_standard = || self.file_of(code, module).is_some_and(|file| self.inspector.is_standard(&file));
+        let of_library = self.is_for_caller(code, module) || is_standard();
         let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
         let gives_away = !of_library && names.contains("release") && !names.contains("acquire") && !is_end();
         let constants = match ahead_of {
