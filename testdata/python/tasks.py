@@ -29,10 +29,10 @@ def burn():
 
 
 def truth(*verdicts, finding=None, words=()):
+    # Threads that want the GIL from a busy one do not wait for what they wait for otherwise.
+    asks_again = IS_BUSY and verdicts[0] != "blocked"
     if IS_BUSY and "blocked" in verdicts:
         verdicts += ("running",)
-    # Threads that want the GIL from a busy one do not wait for what they wait for otherwise.
-    asks_again = IS_BUSY and "blocked" not in verdicts
     said = dict(verdicts=verdicts, finding=finding, asleep=0, words=words, asks_again=asks_again)
     print("TRUTH " + json.dumps(said), flush=True)
 
