@@ -8,8 +8,10 @@ fn main() {
     let package = variable("CARGO_MANIFEST_DIR");
     let package = Path::new(&package);
     println!("cargo::rerun-if-changed=scripts/build.rs");
-    // A debug build is mostly of sources that are not committed yet, and would be made anew after each commit.
-    let is_release = variable("PROFILE") == "release";
+    println!("cargo::rerun-if-env-changed=LOCKSCOPE_PROFILE");
+    // A build for tests or for a fuzzer would be made anew after each commit.
+    let is_for_tests = ["LOCKSCOPE_PROFILE", "CARGO_CFG_FUZZING"].iter().any(|name| std::env::var_os(name).is_some());
+    let is_release = variable("PROFILE") == "release" && !is_for_tests;
     let commit = is_release.then(|| checked_out(package).or_else(|| packaged(package))).flatten();
     let compiler = output(Command::new(variable("RUSTC")).arg("--version")).unwrap_or_default();
     for (name, value) in [

@@ -56,7 +56,10 @@ def look(options, commands, seed):
                                     stderr=subprocess.PIPE, text=True, timeout=120)
         except subprocess.TimeoutExpired:
             return seed, "failed", "", "", "", []
-        report = json.loads(report.stdout or "{}")
+        if not report.stdout:
+            print(report.stderr, end="", flush=True)
+            return seed, "failed", "", "", "", []
+        report = json.loads(report.stdout)
         verdict = report.get("verdict", "none")
         said = ""
         if options.verbose:

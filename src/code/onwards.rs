@@ -2,14 +2,15 @@
 //!
 //! In: a frame with its registers, and where a value lies in it. Out: yes or no. A value that is ended on each way has
 //! not been ended or given away yet: compilers that move values end none twice. Where some ways end it and others do
-//! not, or one cannot be followed, the answer is no. It knows no lock and no library; the callers name the functions.
+//! not, or one cannot be followed, the answer is no. So it is where a call may still put another value there: what lies
+//! there now is then left from earlier. It knows no lock and no library; the callers name the functions.
 
 use std::collections::HashSet;
 
-use super::{Code, RegisterState};
+use super::{CallSite, Code, RegisterState};
 use crate::arch::instructions::{Effect, Flow, Target};
 use crate::image::Addr;
-use crate::limits::code::LARGEST_FUNCTION;
+use crate::limits::code::{LARGEST_FUNCTION, LARGEST_RESULT};
 use crate::unwind::NativeFrame;
 
 /// Where a value lies.
@@ -21,6 +22,15 @@ pub(crate) struct Value {
     pub size: u64,
     /// The word that a function gets which takes the value itself, not its address.
     pub word: u64,
+}
+
+impl Value {
+    /// Whether a call with these arguments may write the value as a part of its result. The address of a result that
+    /// registers cannot hold is the first argument.
+    fn may_be_part_of_result(&self, arguments: &[Option<u64>]) -> bool {
+        let first = arguments.first().copied().flatten();
+        first.is_some_and(|first| (1..LARGEST_RESULT).contains(&self.at.0.wrapping_sub(first)))
+    }
 }
 
 /// The result of one straight piece of code.
@@ -42,6 +52,9 @@ impl Code<'_> {
         let Some(start) = self.symbols.function_start(frame.lookup).filter(|start| *start <= frame.pc) else {
             return false;
         };
+        if !self.has_been_written(frame, value) {
+            return false;
+        }
         let mut code = vec![0; LARGEST_FUNCTION as usize];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return false };
         code.truncate(read);
@@ -61,6 +74,18 @@ impl Code<'_> {
             }
         }
         is_ended
+    }
+
+    /// Whether the function of `frame` has put the value there, by itself or by a call that has returned, and not by the
+    /// call that it is in.
+    fn has_been_written(&self, frame: &NativeFrame, value: Value) -> bool {
+        let around = self.read_around(frame, None);
+        let Some(current) = &around.current else { return false };
+        let is_by_itself = around.writes.iter().any(|(_, to)| to.within(value.at, value.size));
+        let has_address = |site: &CallSite| site.arguments.first().copied().flatten() == Some(value.at.0);
+        let may_write = |site: &CallSite| has_address(site) || value.may_be_part_of_result(&site.arguments);
+        !value.may_be_part_of_result(&current.arguments)
+            && (is_by_itself || !has_address(current) && around.calls.iter().any(may_write))
     }
 
     /// The straight piece of code at `at`, up to its first branch. Register values are known from its start on, and
@@ -88,6 +113,9 @@ impl Code<'_> {
                     }
                     if !self.returns(target) {
                         return End::Nowhere;
+                    }
+                    if value.may_be_part_of_result(&[first]) {
+                        return End::Open;
                     }
                     values.forget_caller_saved();
                 }

@@ -89,7 +89,8 @@ pub(super) fn kept(report: &Report, helpers: &[&Process]) -> Vec<Helper> {
 fn own_part(thread: &Thread) -> Thread {
     let mut own = thread.clone();
     let is_beginning = |frame: &crate::report::Frame| {
-        frame.function.as_deref().is_some_and(|name| name.ends_with(BEGINNING.0))
+        frame.belongs_to.is_some()
+            && frame.function.as_deref().is_some_and(|name| name.ends_with(BEGINNING.0))
             && frame.file.as_deref().is_some_and(|file| file.ends_with(BEGINNING.1))
     };
     if let Some(end) = own.frames.iter().position(is_beginning) {

@@ -214,6 +214,8 @@ limits! {
         LARGEST_FUNCTION: u64 = 16 << 10, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
         /// Bytes of a structure from which a function returns a member.
         LARGEST_STRUCTURE: u64 = 16 << 10, Shape "what a thread keeps of its own is smaller";
+        /// Bytes of a result through a pointer, in which a guard of a lock may lie.
+        LARGEST_RESULT: u64 = 256, Shape "results that hold a guard of a lock are smaller";
         /// Bytes of a function that has returned, which is read for the locks that it took and kept: such functions are
         /// short.
         FIRST_BYTES: usize = 1024, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";

@@ -29,8 +29,7 @@ const OCCASIONS: &[&str] = &[
 ];
 /// Methods that Python calls at the end of an object, and the file of those with a name that others have, too:
 /// `weakref.finalize` and `multiprocessing.util.Finalize`.
-const AT_THE_END: &[(&str, &[&str])] =
-    &[("__del__", &[""]), ("__call__", &["/weakref.py", "/multiprocessing/util.py"])];
+const AT_THE_END: &[(&str, &[&str])] = &[("__del__", &[]), ("__call__", &["/weakref.py", "/multiprocessing/util.py"])];
 
 /// Frames of others in a row.
 pub(super) struct Run {
@@ -79,9 +78,10 @@ fn is_on_occasion(frame: &Frame) -> bool {
         _ => {
             let method = function.rsplit('.').next().unwrap_or(function);
             let file = frame.file.as_deref().unwrap_or_default();
-            let is_it =
-                |(name, files): &(&str, &[&str])| method == *name && files.iter().any(|end| file.ends_with(end));
-            AT_THE_END.iter().any(is_it)
+            let is_in = |files: &[&str]| {
+                files.is_empty() || frame.belongs_to.is_some() && files.iter().any(|end| file.ends_with(end))
+            };
+            AT_THE_END.iter().any(|(name, files)| method == *name && is_in(files))
         }
     }
 }

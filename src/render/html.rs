@@ -9,6 +9,7 @@ use std::io;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
+use super::similar::similar_reports;
 use super::view::{self, View};
 use super::{Style, captured, escape, fold, groups, headline, places, shortened, svg};
 use crate::report::{Finding, FrameKind, JobRanks, Report, Thread, Verdict};
@@ -311,7 +312,7 @@ fn advice(view: &View) -> Markup {
         section aria-labelledby="advice" {
             h2 id="advice" { "What to change" }
             @for (position, finding, more) in report.different_findings() {
-                (one_finding(finding, report.advice_was_given(position), says(&report.summary, &finding.message)))
+                (one_finding(report, finding, report.advice_was_given(position), says(&report.summary, &finding.message)))
                 @if let Some(processes) = view.also_found_in(finding) { p { "The same in " (text(&processes)) "." } }
                 @else if more > 0 { p { (more) @if more == 1 { " more thread does" } @else { " more threads do" } " the same." } }
             }
@@ -325,15 +326,16 @@ fn says(text: &str, message: &str) -> bool {
     !message.is_empty() && rest(text).starts_with(&rest(message))
 }
 
-fn one_finding(finding: &Finding, advice_was_given: bool, is_summary: bool) -> Markup {
+fn one_finding(report: &Report, finding: &Finding, advice_was_given: bool, is_summary: bool) -> Markup {
     let severity = finding.severity.as_str();
+    let similar = similar_reports(report, finding);
     html! {
         article {
             h3 { span class=(severity) { (severity) } " " (prose(&finding.title)) " " code { (text(&finding.code)) } }
             @if !finding.message.is_empty() && !is_summary { p { (prose(&finding.message)) } }
             @if !advice_was_given {
                 @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (prose(help)) } } } }
-                @if !finding.references.is_empty() { p.quiet { "Similar reports: " (text(&finding.references.join(", "))) } }
+                @if !similar.is_empty() { p.quiet { "Similar reports: " (text(&similar.join(", "))) } }
                 p.quiet { "More: " code { "lockscope explain " (text(&finding.code)) } }
             }
         }

@@ -24,6 +24,7 @@ mod pictures;
 mod places;
 mod sarif;
 pub(crate) mod short;
+mod similar;
 pub(crate) mod svg;
 pub(crate) mod text;
 mod view;

@@ -208,7 +208,7 @@ fn calls_tests(frame: &Frame) -> bool {
         ("unittest/case.py", ""),
     ];
     let (Some(file), Some(function)) = (frame.file.as_deref(), frame.function.as_deref()) else { return false };
-    CALLERS.iter().any(|(path, name)| file.ends_with(path) && function.ends_with(name))
+    frame.belongs_to.is_some() && CALLERS.iter().any(|(path, name)| file.ends_with(path) && function.ends_with(name))
 }
 
 fn named(frame: &Frame) -> Option<String> {
@@ -255,11 +255,12 @@ mod tests {
     }
 
     fn shown(frames: &[(&str, &str)]) -> Option<String> {
+        let belongs_to = |file: &str| (!file.starts_with("/t/")).then_some("another package");
         let frames: Vec<serde_json::Value> = frames
             .iter()
             .map(|(file, function)| {
                 serde_json::json!({"kind": "python", "function": function, "module": null, "file": file, "line": 1,
-                "pc": null, "trust": null})
+                "pc": null, "trust": null, "belongs_to": belongs_to(file)})
             })
             .collect();
         let report = serde_json::json!({"schema": "", "version": "", "lockscope": "", "source": {"kind": "live", "path": null},
@@ -289,5 +290,7 @@ mod tests {
             Some("test_u.py::test_d".into())
         );
         assert_eq!(shown(&[("/t/main.py", "run"), ("/t/main.py", "<module>")]), None);
+        // A file of the program's own that is called as a runner's is.
+        assert_eq!(shown(&[("/t/lib.py", "take"), ("/t/unittest/case.py", "run")]), None);
     }
 }

@@ -4,10 +4,13 @@
 // dropped: a thread has dropped the guard of its first lock, and waits for the second: no deadlock.
 // given: the same, where the guard was given to a function that has dropped it.
 // sometimes: the same, where only one way through the function drops it.
+// emptied: the same, where the guard was taken out of an option.
+// earlier: a thread takes one lock again and again, until another one has it: its stack has the guard of the time before.
 // condition: a thread waits for a condition, and has given its lock back for that.
 // In these a lock that seems to be taken is another's, who keeps it without a guard and sleeps.
 // The line that takes what is held, and that which waits, end with a comment: // takes, // waits.
 // Prints "READY pids=P" when all are about to wait, and ends by SIGALRM after two minutes.
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard};
 use std::thread;
 
@@ -87,6 +90,30 @@ fn sometimes(from: &Account, to: &Account, turns: &Barrier, now: bool) {
     *second += 5;
 }
 
+fn emptied(from: &Account, to: &Account, turns: &Barrier) {
+    let mut first = Some(from.balance.lock().unwrap());
+    first.take();
+    turns.wait();
+    turns.wait();
+    let mut second = to.balance.lock().unwrap();
+    *second += 5;
+}
+
+static ROUNDS: AtomicUsize = AtomicUsize::new(0);
+
+fn count(account: &Account) {
+    let last = account.balance.lock().unwrap();
+    drop(last);
+}
+
+fn earlier(from: &Account, turns: &Barrier) {
+    turns.wait();
+    loop {
+        count(from);
+        ROUNDS.fetch_add(1, Relaxed);
+    }
+}
+
 fn condition(from: &Account, changed: &Condvar, turns: &Barrier) {
     let first = from.balance.lock().unwrap();
     turns.wait();
@@ -138,11 +165,16 @@ fn main() {
         .spawn(move || match own_case.as_str() {
             "dropped" => dropped(&own[0], &own[1], &own_turns),
             "given" => given(&own[0], &own[1], &own_turns),
+            "emptied" => emptied(&own[0], &own[1], &own_turns),
+            "earlier" => earlier(&own[0], &own_turns),
             "sometimes" => sometimes(&own[0], &own[1], &own_turns, own.len() == 2),
             _ => condition(&own[0], &own_changed, &own_turns),
         })
         .unwrap();
     turns.wait();
+    while case == "earlier" && ROUNDS.load(Relaxed) < 1000 {
+        thread::yield_now();
+    }
     keep(&accounts[0]);
     let taken = Arc::new(Barrier::new(2));
     let (others, others_taken) = (accounts.clone(), taken.clone());
@@ -151,7 +183,7 @@ fn main() {
         .spawn(move || other(&others[0], &others[1], &others_taken))
         .unwrap();
     taken.wait();
-    if case != "condition" {
+    if !["condition", "earlier"].contains(&case.as_str()) {
         turns.wait();
     }
     ready();

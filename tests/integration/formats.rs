@@ -1,6 +1,6 @@
 //! Every format of one report says the same: what each must say is derived from the JSON of the same look.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -67,6 +67,16 @@ fn thread(json: &Value, process: &Value, tid: &Value) -> String {
     words(&format!("{} ({tid})", thread["name"].as_str().expect("a name")))
 }
 
+/// Whose code the threads of a finding run.
+fn owners(json: &Value, finding: &Value) -> BTreeSet<String> {
+    let threads = list(finding, "threads").iter().filter_map(|member| {
+        let process = list(json, "processes").iter().find(|process| process["id"] == member["process"])?;
+        list(process, "threads").iter().find(|thread| thread["tid"] == member["tid"])
+    });
+    let frames = threads.flat_map(|thread| list(thread, "frames"));
+    frames.filter_map(|frame| frame["belongs_to"].as_str()).map(str::to_lowercase).collect()
+}
+
 /// What every text must say.
 fn said_in_texts(json: &Value) -> Vec<String> {
     let text = |value: &Value| words(value.as_str().expect("a text"));
@@ -77,7 +87,12 @@ fn said_in_texts(json: &Value) -> Vec<String> {
     for finding in list(json, "findings") {
         said.extend([text(&finding["code"]), text(&finding["title"])]);
         said.extend(list(finding, "help").iter().map(text));
-        said.extend(list(finding, "references").iter().map(text));
+        let owners = owners(json, finding);
+        let is_similar = |reference: &String| {
+            let project = reference.split_once('#').and_then(|(project, _)| project.split('/').nth(1));
+            project.is_some_and(|project| owners.contains(&project.to_lowercase()))
+        };
+        said.extend(list(finding, "references").iter().map(text).filter(is_similar));
     }
     for gap in list(json, "gaps") {
         said.extend([text(&gap["what"]), text(&gap["why"])]);
@@ -139,6 +154,9 @@ fn each_format_of_a_report_says_what_its_json_says() {
         }
     }
     assert!(cycles > 3, "the snapshots have cycles");
+    let (_, formats) = formats(&testdata("gpu/nccl-launch-blocking.snapshot.zst"));
+    assert!(formats["txt"].contains("github.com/NVIDIA/nccl/issues/750"), "{}", formats["txt"]);
+    assert!(!formats["txt"].contains("issues/109074"), "of PyTorch, which takes no part: {}", formats["txt"]);
 }
 
 /// What README and the manual show of a deadlock on a real GPU, as text and as picture. LOCKSCOPE_UPDATE=1 writes it anew.

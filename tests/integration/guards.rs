@@ -118,7 +118,7 @@ fn locks_in_a_static_of_rust_are_called_by_their_members() {
 #[test]
 fn a_guard_of_rust_that_is_gone_holds_nothing() {
     let Some(program) = rust() else { return skipped!("no rustc") };
-    for case in ["dropped", "given", "sometimes", "condition"] {
+    for case in ["dropped", "given", "sometimes", "emptied", "earlier", "condition"] {
         for look in looks(&Target::start(Command::new(&program).arg(case)).settle(2)) {
             assert!(look.cycles().is_empty(), "{case}: {}", look.text);
             assert_ne!(look.verdict(), "suspected-deadlock", "{case}: {}", look.text);

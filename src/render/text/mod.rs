@@ -24,6 +24,7 @@ use super::Style;
 use super::fold;
 use super::groups;
 use super::parties::{self as who, Parties};
+use super::similar::similar_reports;
 use super::view::{self, Key, View, keep_together};
 use crate::report::{FrameKind, Report, Severity, SourceKind, Thread, ThreadReference, Trust, Verdict, stuck_behind};
 use crate::waits::kinds::Topic;
@@ -196,13 +197,14 @@ fn advice(view: &View, style: &Style, page: &mut Page) {
     }
 }
 
-/// "; others met it, too: github.com/..": the public reports of the shown findings, unless the advice names them.
+/// "; similar reports: github.com/..": those of the shown findings, unless the advice names them.
 fn references(report: &Report) -> String {
     let told = report.different_findings().into_iter().filter(|(position, ..)| !report.advice_was_given(*position));
     let mut links: Vec<String> = Vec::new();
     for (_, finding, _) in told {
-        let is_named = |reference: &String| finding.help.iter().any(|help| help.contains(reference));
-        for link in finding.references.iter().filter(|reference| !is_named(reference)).map(|one| linked(one)) {
+        let is_named = |reference: &&str| finding.help.iter().any(|help| help.contains(reference));
+        let similar = similar_reports(report, finding).into_iter();
+        for link in similar.filter(|reference| !is_named(reference)).map(linked) {
             if !links.contains(&link) {
                 links.push(link);
             }
@@ -213,11 +215,7 @@ fn references(report: &Report) -> String {
 
 /// `rapidsai/dask-cuda#501` as the address that it is short for.
 fn linked(reference: &str) -> String {
-    let issue = reference.split_once('#').filter(|(project, number)| {
-        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        is_number && project.split('/').count() == 2 && !project.contains([' ', ':'])
-    });
-    issue.map_or_else(|| reference.to_owned(), |(project, number)| format!("github.com/{project}/issues/{number}"))
+    format!("github.com/{}", reference.replace('#', "/issues/"))
 }
 
 /// Cycles after the first, as `A -> B -> A`.

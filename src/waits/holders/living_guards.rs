@@ -54,7 +54,9 @@ fn living(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr, guard: &st
     let code = Code::new(process.context.image, process.context.symbols);
     let known = frames.iter().enumerate().take(CODE_FRAMES).filter(|(_, frame)| frame.trust != Trust::Scan);
     let mut guards = known
-        .flat_map(|(native, frame)| slots(process, thread, frame, lock).into_iter().map(move |at| (native, frame, at)))
+        .flat_map(|(native, frame)| {
+            slots(process, thread, frame, lock, guard).into_iter().map(move |at| (native, frame, at))
+        })
         .take(GUARDS_LOOKED_AT);
     let is_alive = |frame: &NativeFrame, at: Addr| {
         let value = Value { at, size: SIZE_OF_GUARD, word: lock.0 };
@@ -63,11 +65,16 @@ fn living(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr, guard: &st
     guards.find(|(_, frame, at)| is_alive(frame, *at)).map(|(native, _, at)| (native, at))
 }
 
-/// Where a frame may have a guard of the lock: one of its two words is the lock's address.
-fn slots(process: &Process<'_>, thread: &ThreadView<'_>, frame: &NativeFrame, lock: Addr) -> Vec<Addr> {
+/// Where a frame may have a guard of the lock: one of its two words is the lock's address, and the other is no `None`. That is
+/// a null pointer to the data of a reader, and for all others a flag that is neither of the values of a `bool`.
+fn slots(process: &Process<'_>, thread: &ThreadView<'_>, frame: &NativeFrame, lock: Addr, guard: &str) -> Vec<Addr> {
     let Some(end) = frame.cfa else { return Vec::new() };
     let words = thread.words(process);
     let first = words.partition_point(|(at, _)| *at < frame.sp);
-    let of_frame = words.get(first..).unwrap_or_default().iter().take_while(|(at, _)| *at < end);
-    of_frame.filter(|(_, value)| *value == lock.0).flat_map(|(at, _)| [*at, *at - 8]).collect()
+    let of_frame = words.get(first..).unwrap_or_default();
+    let pairs = of_frame.iter().zip(of_frame.iter().skip(1)).take_while(|((at, _), _)| *at < end);
+    let is_reader = guard.contains("ReadGuard");
+    let is_guard = |one: u64, other: u64| one == lock.0 && if is_reader { other != 0 } else { other as u8 <= 1 };
+    let found = pairs.filter(|((_, one), (_, other))| is_guard(*one, *other) || is_reader && is_guard(*other, *one));
+    found.map(|((at, _), _)| *at).collect()
 }
