@@ -35,7 +35,7 @@ fn store(from: &'static Mutex<i64>, to: &'static Mutex<i64>, both: &Barrier) {
     *second += 5;
 }
 
-extern "C" {
+unsafe extern "C" {
     fn alarm(seconds: u32) -> u32;
     fn pause() -> i32;
 }

@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-extern "C" {
+unsafe extern "C" {
     fn alarm(seconds: u32) -> u32;
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 static TABLE: RwLock<Vec<u64>> = RwLock::new(Vec::new());
 
-extern "C" {
+unsafe extern "C" {
     fn alarm(seconds: u32) -> u32;
     fn pause() -> i32;
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Look, Target, attach, compile, skipped, testdata};
+use crate::harness::{Look, Target, attach, compile, compile_rust, skipped, testdata};
 use crate::post_mortem::looks;
 
 fn is_suspected(name: &str, look: &Look, finding: &str, words: &[&str]) {
@@ -111,17 +111,9 @@ fn critical_sections_of_llvm() {
     }
 }
 
-/// The program, without optimisation; `None` where there is no compiler.
-fn upgrade() -> Option<PathBuf> {
-    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("upgrade");
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc.args(["-g", "--edition", "2021", "-o"]).arg(&built).arg(testdata("native/upgrade.rs"));
-    rustc.status().is_ok_and(|status| status.success()).then_some(built)
-}
-
 #[test]
 fn a_reader_of_rust_that_wants_to_write() {
-    let Some(program) = upgrade() else { return skipped!("no rustc") };
+    let Some(program) = compile_rust("native/upgrade.rs", "upgrade", &[]) else { return skipped!("no rustc") };
     let start = |case: &str| Target::start(Command::new(&program).arg(case)).settle(1);
     for look in looks(&start("itself")) {
         is_suspected("itself", &look, "self-deadlock", &["Rust RwLock `upgrade::TABLE`", "read_then_write"]);

@@ -1,11 +1,10 @@
 //! `nobody-left-to-wake` by what the thing is: each has its own headline and its own advice.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockscope::internals::explanations;
 
-use crate::harness::{Look, Target, attach, compile, skipped, testdata};
+use crate::harness::{Look, Target, attach, compile, compile_rust, skipped, testdata};
 use crate::python::pythons;
 
 /// Its first finding says these words in the title, and these in the advice.
@@ -149,18 +148,9 @@ fn a_condition_under_another_mutex_names_that_mutex() {
     assert!(look.text.contains("not_empty.wait(guard"), "{}", look.text);
 }
 
-/// The program of `testdata/native/NAME.rs`, in this folder; none without a Rust compiler.
-fn compile_rust(name: &str, folder: &Path) -> Option<PathBuf> {
-    let program = folder.join(name);
-    let source = testdata(&format!("native/{name}.rs"));
-    let built = Command::new("rustc").args(["-g", "--edition=2024", "-o"]).arg(&program).arg(source).status();
-    built.is_ok_and(|status| status.success()).then_some(program)
-}
-
 #[test]
 fn a_channel_whose_sender_is_kept_says_so() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(program) = compile_rust("kept_sender", folder.path()) else { return skipped!("no rustc") };
+    let Some(program) = compile_rust("native/kept_sender.rs", "kept_sender", &[]) else { return skipped!("no rustc") };
     let target = Target::start(&mut Command::new(program)).settle(1);
     let look = attach(&target.pids, &[]);
     check("Rust", &look, "waits in a channel: a sender lives, and no thread is left that sends", "drop each sender");
@@ -168,8 +158,7 @@ fn a_channel_whose_sender_is_kept_says_so() {
 
 #[test]
 fn each_thing_of_rust_has_its_own_headline_and_advice() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(program) = compile_rust("rust_waits", folder.path()) else { return skipped!("no rustc") };
+    let Some(program) = compile_rust("native/rust_waits.rs", "rust_waits", &[]) else { return skipped!("no rustc") };
     for (case, thing, title, advice) in [
         ("condition", "Rust Condvar", "no thread is left that could signal it", "change the predicate"),
         ("condition_in_a_scope", "Rust Condvar", "no thread is left that could signal it", "change the predicate"),

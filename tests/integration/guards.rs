@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Look, Target, compile, skipped, testdata};
+use crate::harness::{Look, Target, compile, compile_rust, skipped, testdata};
 use crate::post_mortem::looks;
 
 /// The lines of a function that end with this comment, by the function's head.
@@ -73,12 +73,9 @@ fn locks_in_the_heap_are_called_by_the_way_to_them() {
     }
 }
 
-/// The program, without optimisation; `None` where there is no compiler.
+/// The program; `None` where there is no compiler.
 fn rust() -> Option<PathBuf> {
-    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guards-rust");
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc.args(["-g", "--edition", "2021", "-o"]).arg(&built).arg(testdata("native/guards.rs"));
-    rustc.status().is_ok_and(|status| status.success()).then_some(built)
+    compile_rust("native/guards.rs", "guards-rust", &[])
 }
 
 #[test]

@@ -63,6 +63,19 @@ pub(crate) fn testdata(name: &str) -> PathBuf {
 
 /// Compile a C file of testdata/, once a run; `flags` as for cc.
 pub(crate) fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
+    let mut cc = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
+    cc.args(["-g", "-O1", "-pthread", "-Wall"]);
+    compiled(cc, source, output, flags).expect("cc runs")
+}
+
+/// The same of a Rust file, without optimisation; `None` where there is no compiler.
+pub(crate) fn compile_rust(source: &str, output: &str, flags: &[&str]) -> Option<PathBuf> {
+    let mut rustc = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));
+    rustc.args(["-g", "--edition", "2024"]);
+    compiled(rustc, source, output, flags)
+}
+
+fn compiled(mut compiler: Command, source: &str, output: &str, flags: &[&str]) -> Option<PathBuf> {
     static ONE_AT_A_TIME: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     // Another user has a folder of its own.
     let folder = std::env::var_os("LOCKSCOPE_BUILT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
@@ -71,18 +84,15 @@ pub(crate) fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
     if !done.contains(&built) {
         // Written aside and renamed: another test process may be running the old one.
         let fresh = built.with_extension(format!("{}", std::process::id()));
-        let status = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
-            .args(["-g", "-O1", "-pthread", "-Wall", "-o"])
-            .arg(&fresh)
-            .arg(testdata(source))
-            .args(flags)
-            .status()
-            .expect("cc runs");
+        let status = match compiler.arg("-o").arg(&fresh).arg(testdata(source)).args(flags).status() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            status => status.expect("a compiler that runs"),
+        };
         assert!(status.success(), "{source} does not compile");
         std::fs::rename(&fresh, &built).expect("renamed");
         done.push(built.clone());
     }
-    built
+    Some(built)
 }
 
 /// A running target; ended and reaped when dropped.

@@ -1,22 +1,15 @@
 //! Tests of Rust under libtest, whose runner wakes each minute to name slow tests: a test that waits for ever ends the program, one
 //! that waits for a thread with a clock does not.
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Target, attach, lockscope, skipped, testdata};
-
-/// The tests as a program; `None` where there is no compiler.
-fn program() -> Option<PathBuf> {
-    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("rust_tests");
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc.args(["--test", "-g", "--edition", "2021", "-o"]).arg(&built).arg(testdata("native/rust_tests.rs"));
-    rustc.status().is_ok_and(|status| status.success()).then_some(built)
-}
+use crate::harness::{Target, attach, compile_rust, lockscope, skipped};
 
 #[test]
 fn a_test_that_waits_for_ever_is_ended_and_one_that_is_late_is_not() {
-    let Some(program) = program() else { return skipped!("no rustc") };
+    let Some(program) = compile_rust("native/rust_tests.rs", "rust_tests", &["--test"]) else {
+        return skipped!("no rustc");
+    };
     let output = lockscope()
         .args(["run", "--stuck-after", "5s", "--"])
         .arg(&program)
