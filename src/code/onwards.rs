@@ -47,7 +47,8 @@ enum End {
 
 impl Code<'_> {
     /// Whether the function of `frame`, on any path to its return, calls one of the functions that `ends` knows. The
-    /// call must have the address of `value`, or the value, as first argument, and come before any write to the value.
+    /// call must have the address of `value`, or of a structure around it, or the value, as first argument, and come before
+    /// any write to the value.
     pub(crate) fn surely_ends(&self, frame: &NativeFrame, value: Value, ends: &dyn Fn(&str) -> bool) -> bool {
         let Some(start) = self.symbols.function_start(frame.lookup).filter(|start| *start <= frame.pc) else {
             return false;
@@ -107,7 +108,9 @@ impl Code<'_> {
                 Flow::Call(target) => {
                     let (_, name) = self.called_with(&values, target);
                     let first = architecture.arguments().first().and_then(|register| values.now.get(*register));
-                    let is_it = first == Some(value.at.0) || first == Some(value.word);
+                    // What is ended is as large as the value at least: it may be a structure that has the value behind a field.
+                    let is_around = first.is_some_and(|first| value.at.0.wrapping_sub(first) < value.size);
+                    let is_it = is_around || first == Some(value.word);
                     if is_it && name.as_deref().is_some_and(ends) {
                         return End::Ended;
                     }
