@@ -9,9 +9,11 @@ fn main() {
     let package = Path::new(&package);
     println!("cargo::rerun-if-changed=scripts/build.rs");
     println!("cargo::rerun-if-env-changed=LOCKSCOPE_PROFILE");
-    // A build for tests or for a fuzzer would be made anew after each commit.
-    let is_for_tests = ["LOCKSCOPE_PROFILE", "CARGO_CFG_FUZZING"].iter().any(|name| std::env::var_os(name).is_some());
-    let is_release = variable("PROFILE") == "release" && !is_for_tests;
+    // A build for tests or for a fuzzer would be made anew after each commit. The profile `release` is Cargo's word for all that
+    // inherit it; scripts/release/wheel knows which it is.
+    let is_other_profile = std::env::var_os("LOCKSCOPE_PROFILE").is_some_and(|profile| profile != "release");
+    let is_fuzzed = std::env::var_os("CARGO_CFG_FUZZING").is_some();
+    let is_release = variable("PROFILE") == "release" && !is_other_profile && !is_fuzzed;
     let commit = is_release.then(|| checked_out(package).or_else(|| packaged(package))).flatten();
     let compiler = output(Command::new(variable("RUSTC")).arg("--version")).unwrap_or_default();
     for (name, value) in [

@@ -189,6 +189,14 @@ impl Architecture {
         }
     }
 
+    /// The register that brings the address of a result which registers cannot hold.
+    pub fn result_address(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::calling_convention::RESULT_ADDRESS,
+            Architecture::Aarch64 => aarch64::calling_convention::RESULT_ADDRESS,
+        }
+    }
+
     /// The bytes that a call puts on the stack, which lie right below the caller's frame.
     pub fn bytes_of_call(self) -> u64 {
         match self {

@@ -45,6 +45,8 @@ pub(crate) struct CallSite {
     pub function: Option<String>,
     /// The first arguments, where the code before the call sets them to values that are known.
     pub arguments: Arguments,
+    /// What is in the register for the address of the result. It means that only for results which registers cannot hold.
+    pub result_address: Option<u64>,
 }
 
 /// The calls and the writes of one function, in order of address.
@@ -131,7 +133,8 @@ impl<'a> Code<'a> {
             };
             if let Some(target) = called {
                 let (target, function) = self.called(target);
-                sites.push(CallSite { at: instruction.address, target, function, arguments: Arguments::default() });
+                let at = instruction.address;
+                sites.push(CallSite { at, target, function, arguments: Arguments::default(), result_address: None });
             }
             // Behind a jump that leads nowhere further the next function may begin.
             let ends = matches!(instruction.flow, Flow::Return | Flow::Jump(_));
@@ -225,7 +228,8 @@ impl<'a> Code<'a> {
             for (value, register) in arguments.iter_mut().zip(architecture.arguments()) {
                 *value = values.now.get(*register);
             }
-            let site = CallSite { at, target, function, arguments };
+            let result_address = values.now.get(architecture.result_address());
+            let site = CallSite { at, target, function, arguments, result_address };
             // The frame is still in this one.
             match is_at_place {
                 true => found.current = Some(site),

@@ -2,8 +2,8 @@
 //!
 //! In: a frame with its registers, and where a value lies in it. Out: yes or no. A value that is ended on each way has
 //! not been ended or given away yet: compilers that move values end none twice. Where some ways end it and others do
-//! not, or one cannot be followed, the answer is no. So it is where a call may still put another value there: what lies
-//! there now is then left from earlier. It knows no lock and no library; the callers name the functions.
+//! not, or one cannot be followed, the answer is no. It is no, too, if a call may still write its result there: the
+//! bytes there are then from earlier. It knows no lock and no library; the callers name the functions.
 
 use std::collections::HashSet;
 
@@ -25,11 +25,9 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// Whether a call with these arguments may write the value as a part of its result. The address of a result that
-    /// registers cannot hold is the first argument.
-    fn may_be_part_of_result(&self, arguments: &[Option<u64>]) -> bool {
-        let first = arguments.first().copied().flatten();
-        first.is_some_and(|first| (1..LARGEST_RESULT).contains(&self.at.0.wrapping_sub(first)))
+    /// Whether a call whose result goes to `address` may write the value as a later part of it.
+    fn may_be_part_of_result(&self, address: Option<u64>) -> bool {
+        address.is_some_and(|address| (1..LARGEST_RESULT).contains(&self.at.0.wrapping_sub(address)))
     }
 }
 
@@ -53,9 +51,6 @@ impl Code<'_> {
         let Some(start) = self.symbols.function_start(frame.lookup).filter(|start| *start <= frame.pc) else {
             return false;
         };
-        if !self.has_been_written(frame, value) {
-            return false;
-        }
         let mut code = vec![0; LARGEST_FUNCTION as usize];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return false };
         code.truncate(read);
@@ -74,7 +69,7 @@ impl Code<'_> {
                 End::Open => return false,
             }
         }
-        is_ended
+        is_ended && self.has_been_written(frame, value)
     }
 
     /// Whether the function of `frame` has put the value there, by itself or by a call that has returned, and not by the
@@ -83,9 +78,9 @@ impl Code<'_> {
         let around = self.read_around(frame, None);
         let Some(current) = &around.current else { return false };
         let is_by_itself = around.writes.iter().any(|(_, to)| to.within(value.at, value.size));
-        let has_address = |site: &CallSite| site.arguments.first().copied().flatten() == Some(value.at.0);
-        let may_write = |site: &CallSite| has_address(site) || value.may_be_part_of_result(&site.arguments);
-        !value.may_be_part_of_result(&current.arguments)
+        let has_address = |site: &CallSite| site.result_address == Some(value.at.0);
+        let may_write = |site: &CallSite| has_address(site) || value.may_be_part_of_result(site.result_address);
+        !value.may_be_part_of_result(current.result_address)
             && (is_by_itself || !has_address(current) && around.calls.iter().any(may_write))
     }
 
@@ -108,7 +103,7 @@ impl Code<'_> {
                 Flow::Call(target) => {
                     let (_, name) = self.called_with(&values, target);
                     let first = architecture.arguments().first().and_then(|register| values.now.get(*register));
-                    // What is ended is as large as the value at least: it may be a structure that has the value behind a field.
+                    // An object that begins less than the value's size before it includes the value: none is smaller.
                     let is_around = first.is_some_and(|first| value.at.0.wrapping_sub(first) < value.size);
                     let is_it = is_around || first == Some(value.word);
                     if is_it && name.as_deref().is_some_and(ends) {
@@ -117,7 +112,7 @@ impl Code<'_> {
                     if !self.returns(target) {
                         return End::Nowhere;
                     }
-                    if value.may_be_part_of_result(&[first]) {
+                    if value.may_be_part_of_result(values.now.get(architecture.result_address())) {
                         return End::Open;
                     }
                     values.forget_caller_saved();
@@ -137,11 +132,6 @@ impl Code<'_> {
 impl RegisterState {
     /// Whether an instruction writes to a value, as far as its address is known.
     fn writes_to(&self, effect: &Effect, value: Value) -> bool {
-        let place = match effect {
-            Effect::Store { to, .. } => *to,
-            Effect::Other { place, .. } => *place,
-            _ => None,
-        };
-        place.and_then(|place| self.address(place)).is_some_and(|at| Addr(at).within(value.at, value.size))
+        effect.written().and_then(|place| self.address(place)).is_some_and(|at| Addr(at).within(value.at, value.size))
     }
 }

@@ -44,6 +44,8 @@ pub(in crate::arch) const CALLER_SAVED: [Register; 20] = [
 pub(in crate::arch) const ARGUMENTS: [Register; 8] = [X0, X1, X2, X3, X4, X5, X6, X7];
 /// The register of the result.
 pub(in crate::arch) const RESULT: Register = X0;
+/// The register that brings the address of a result which registers cannot hold (AAPCS64, section 6.9).
+pub(in crate::arch) const RESULT_ADDRESS: Register = X8;
 /// The return address is in the link register.
 pub(in crate::arch) const BYTES_OF_CALL: u64 = 0;
 /// No data below the stack pointer is in use (AAPCS64, section 6.4.5.1).

@@ -11,6 +11,8 @@ pub(in crate::arch) const CALLER_SAVED: [Register; 9] = [RAX, RCX, RDX, RSI, RDI
 pub(in crate::arch) const ARGUMENTS: [Register; 6] = [RDI, RSI, RDX, RCX, R8, R9];
 /// The register of the result.
 pub(in crate::arch) const RESULT: Register = RAX;
+/// The register that brings the address of a result which registers cannot hold (System V ABI, section 3.2.3).
+pub(in crate::arch) const RESULT_ADDRESS: Register = RDI;
 /// The return address.
 pub(in crate::arch) const BYTES_OF_CALL: u64 = 8;
 /// Below the stack pointer.

@@ -11,7 +11,7 @@ use crate::code::{Code, Value};
 use crate::image::Addr;
 use crate::limits::holders::{CODE_FRAMES, GUARDS_LOOKED_AT};
 use crate::unwind::{NativeFrame, Trust};
-use crate::waits::blocked_on::{Referenced, ThreadWait};
+use crate::waits::blocked_on::{LivingGuards, Referenced, ThreadWait};
 use crate::waits::model::{Hold, Party, Strength};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
@@ -31,7 +31,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, lock: &Reference
     let process = blocked.process(wait);
     let threads = process.threads.iter();
     let have: Vec<_> =
-        threads.filter_map(|thread| Some((thread, living(process, thread, lock.lock, guards.of)?))).collect();
+        threads.filter_map(|thread| Some((thread, living(process, thread, lock.lock, guards)?))).collect();
     let hold = |(thread, (native, at)): (&ThreadView<'_>, (usize, Addr))| {
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let state = guards.mode.map(|mode| format!("the state at {}: {} may {mode}", lock.lock, guards.count));
@@ -49,31 +49,37 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, lock: &Reference
 }
 
 /// The frame of a thread that has a living guard of the lock, and where that lies.
-fn living(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr, guard: &str) -> Option<(usize, Addr)> {
+fn living(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr, guards: &LivingGuards) -> Option<(usize, Addr)> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let code = Code::new(process.context.image, process.context.symbols);
     let known = frames.iter().enumerate().take(CODE_FRAMES).filter(|(_, frame)| frame.trust != Trust::Scan);
-    let mut guards = known
+    let mut found = known
         .flat_map(|(native, frame)| {
-            slots(process, thread, frame, lock, guard).into_iter().map(move |at| (native, frame, at))
+            slots(process, thread, frame, lock, guards).into_iter().map(move |at| (native, frame, at))
         })
         .take(GUARDS_LOOKED_AT);
     let is_alive = |frame: &NativeFrame, at: Addr| {
         let value = Value { at, size: SIZE_OF_GUARD, word: lock.0 };
-        code.surely_ends(frame, value, &|function| is_end(function, guard))
+        code.surely_ends(frame, value, &|function| is_end(function, guards.of))
     };
-    guards.find(|(_, frame, at)| is_alive(frame, *at)).map(|(native, _, at)| (native, at))
+    found.find(|(_, frame, at)| is_alive(frame, *at)).map(|(native, _, at)| (native, at))
 }
 
 /// Where a frame may have a guard of the lock: one of its two words is the lock's address, and the other is no `None`. That is
 /// a null pointer to the data of a reader, and for all others a flag that is neither of the values of a `bool`.
-fn slots(process: &Process<'_>, thread: &ThreadView<'_>, frame: &NativeFrame, lock: Addr, guard: &str) -> Vec<Addr> {
+fn slots(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    frame: &NativeFrame,
+    lock: Addr,
+    guards: &LivingGuards,
+) -> Vec<Addr> {
     let Some(end) = frame.cfa else { return Vec::new() };
     let words = thread.words(process);
     let first = words.partition_point(|(at, _)| *at < frame.sp);
     let of_frame = words.get(first..).unwrap_or_default();
     let pairs = of_frame.iter().zip(of_frame.iter().skip(1)).take_while(|((at, _), _)| *at < end);
-    let is_reader = guard.contains("ReadGuard");
+    let is_reader = guards.mode == Some("read");
     let is_guard = |one: u64, other: u64| one == lock.0 && if is_reader { other != 0 } else { other as u8 <= 1 };
     let found = pairs.filter(|((_, one), (_, other))| is_guard(*one, *other) || is_reader && is_guard(*other, *one));
     found.map(|((at, _), _)| *at).collect()
