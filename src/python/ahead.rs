@@ -14,6 +14,8 @@ use crate::image::Addr;
 #[derive(Debug)]
 pub(crate) struct Ahead {
     pub(crate) names: HashSet<String>,
+    /// Names of globals that it puts something else in the place of.
+    pub(crate) stored: HashSet<String>,
     pub(crate) constants: Vec<Addr>,
 }
 
@@ -22,7 +24,7 @@ pub(crate) fn of_frame(frame: &Frame<'_, '_>, unit: u64, constants: &[Addr], ver
     let instructions = decode(version, &frame.instructions()?);
     let entered: Vec<u64> = frame.handlers().into_iter().flatten().map(|at| in_units(version, at)).collect();
     let ahead = from(&instructions, unit, version, |unit| frame.handler_of(unit), &entered)?;
-    let mut used = HashSet::new();
+    let (mut used, mut stored) = (HashSet::new(), HashSet::new());
     let mut loaded = HashSet::new();
     for one in ahead {
         let indices = |shifts: &'static [u32]| shifts.iter().map(move |shift| one.argument >> shift);
@@ -32,6 +34,7 @@ pub(crate) fn of_frame(frame: &Frame<'_, '_>, unit: u64, constants: &[Addr], ver
             Operation::LoadAttribute | Operation::LoadMethod => {
                 used.extend(one.attribute(version).map(|(index, _)| index));
             }
+            Operation::StoreName => stored.extend(indices(&[0])),
             Operation::LoadConst => drop(loaded.insert(one.argument)),
             // Instructions that load attributes of `super()`, and imports, have further bits below the index.
             Operation::Other => used.extend(indices(&[0, 1, 2])),
@@ -40,8 +43,11 @@ pub(crate) fn of_frame(frame: &Frame<'_, '_>, unit: u64, constants: &[Addr], ver
     }
     let texts = frame.name_objects();
     let at = |list: &[Addr], index: u64| list.get(usize::try_from(index).ok()?).copied();
+    let named =
+        |indices: HashSet<u64>| indices.into_iter().filter_map(|index| frame.text(at(&texts, index)?)).collect();
     Some(Ahead {
-        names: used.into_iter().filter_map(|index| frame.text(at(&texts, index)?)).collect(),
+        names: named(used),
+        stored: named(stored),
         constants: loaded.into_iter().filter_map(|index| at(constants, index)).collect(),
     })
 }

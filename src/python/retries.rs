@@ -3,9 +3,10 @@
 //! In: the frame whose call waits, the object whose method it calls, and what that method does when its time is up
 //! ([`TimedCall`]). Out: whether that never ends by itself. The code is executed here from the time-out on, as far as
 //! its effect is known: constants, variables, jumps, a handler for the time-out's exception. Each call on the way must
-//! be one of the same method of the same object, or ask that object for what cannot have changed. A loop that returns
-//! to where it was, with the same variables, does that for ever. Anything else (another call, a counter, a flag that
-//! another thread may change, code of another version) may be a way out, and ends the execution.
+//! be one of the same method of the same object, or only ask. A loop that returns to where it was, with the same
+//! variables, does that until something changes that it has asked for: a flag, an event, the end of a thread. These
+//! are the [`Change`]s. Anything else (another call, a counter, code of another version) may be a way out, and ends
+//! the execution.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,17 @@ pub(crate) struct TimedCall {
     pub(crate) queries: &'static [(&'static str, bool)],
 }
 
+/// What other code may change, and end the loop by that.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// An object: one of its attributes, what it contains, or its state.
+    Of(Addr),
+    /// The global variable with this name.
+    Global(String),
+    /// The thread that `threading` knows by this ident, by its end.
+    End(u64),
+}
+
 /// A value on the stack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
@@ -45,8 +57,8 @@ enum Value {
     Unknown,
     /// An object that a constant or a variable of the function has.
     Own(Addr),
-    /// An object that another thread may put another one in the place of.
-    Shared(Addr),
+    /// An object that another thread may put another one in the place of, and by which change.
+    Shared(Addr, Change),
     /// The exception of the time-out.
     TimeOut,
     /// Whether a method that was called said so.
@@ -55,25 +67,30 @@ enum Value {
     Nothing,
     /// The method of the object.
     Method(String),
+    /// A method of another object that only asks: its answer now, and what would change that.
+    Asks(bool, Change),
 }
 
 impl Value {
     fn object(&self) -> Option<Addr> {
         match self {
-            Value::Own(object) | Value::Shared(object) => Some(*object),
+            Value::Own(object) | Value::Shared(object, _) => Some(*object),
             _ => None,
         }
     }
 }
 
-/// Whether a frame asks again for ever after each time-out of the call that it is in. `is_outermost`: no other code of Python has called it.
-pub(crate) fn is_for_ever(
+/// What alone would end the loop of a frame that asks again after each time-out of the call that it is in; `None` where it may end by
+/// itself. `is_outermost`: no other code of Python has called it.
+pub(crate) fn until(
     inspector: &Inspector<'_>,
     frame: &Frame<'_, '_>,
     call: &TimedCall,
     is_outermost: bool,
-) -> bool {
-    Execution::new(inspector, frame, call, is_outermost).and_then(|mut execution| execution.run()) == Some(true)
+) -> Option<Vec<Change>> {
+    let mut execution = Execution::new(inspector, frame, call, is_outermost)?;
+    execution.run()?;
+    Some(execution.changes.into_iter().collect())
 }
 
 /// A function that is executed.
@@ -95,6 +112,8 @@ struct Execution<'e> {
     assigned: BTreeMap<u64, Option<Value>>,
     /// Handlers of the protected ranges around, the innermost last; none for the handler of an exception (up to 3.10).
     blocks: Vec<Option<u64>>,
+    /// What the code has asked for so far.
+    changes: BTreeSet<Change>,
 }
 
 impl<'e> Execution<'e> {
@@ -122,11 +141,12 @@ impl<'e> Execution<'e> {
             stack: Vec::new(),
             assigned: BTreeMap::new(),
             blocks,
+            changes: BTreeSet::new(),
         })
     }
 
-    /// Whether it comes back to the call for ever; `None` where the effect of its code is not known.
-    fn run(&mut self) -> Option<bool> {
+    /// Follow the code until it comes back to the call; `None` where its effect is not known.
+    fn run(&mut self) -> Option<()> {
         let unit = self.frame.unit_of_call()?;
         let (_, here) = self.instructions.range(..=unit).next_back()?;
         let mut here = *here;
@@ -142,13 +162,19 @@ impl<'e> Execution<'e> {
                     let arguments = here.argument + u64::from(names);
                     (0..arguments).for_each(|_| drop(self.pop()));
                     let mut slots: Vec<Value> = (0..callee).map(|_| self.pop()).collect();
-                    slots.retain(|value| matches!(value, Value::Method(_)));
+                    slots.retain(|value| matches!(value, Value::Method(_) | Value::Asks(..)));
+                    if let [Value::Asks(answer, change)] = slots.as_slice() {
+                        self.stack.push(Value::Truth(*answer));
+                        self.changes.insert(change.clone());
+                        next = here.end;
+                        continue;
+                    }
                     let [Value::Method(name)] = slots.as_slice() else { return None };
                     if let Some((_, answer)) = self.call.queries.iter().find(|(query, _)| query == name) {
                         self.stack.push(Value::Truth(*answer));
                         here.end
                     } else if !seen.insert((here.start, self.stack.clone(), self.assigned.clone())) {
-                        return Some(true);
+                        return Some(());
                     } else {
                         self.time_out(&here)?
                     }
@@ -311,7 +337,7 @@ impl<'e> Execution<'e> {
             false => self.variables.iter().position(is_cell)?,
         };
         let cell = self.variables.get(first.checked_add(usize::try_from(index).ok()?)?).filter(|cell| is_cell(cell))?;
-        self.stack.push(Value::Shared(self.objects.out_of_cell(*cell)));
+        self.stack.push(Value::Shared(self.objects.out_of_cell(*cell), Change::Of(*cell)));
         Some(())
     }
 
@@ -326,7 +352,7 @@ impl<'e> Execution<'e> {
         let name = self.name(index)?;
         let own = self.frame.globals().and_then(|globals| self.objects.item(globals, &name));
         let value = own.or_else(|| self.inspector.modules().builtins.get(&name).copied())?;
-        self.stack.push(Value::Shared(value));
+        self.stack.push(Value::Shared(value, Change::Global(name)));
         Some(())
     }
 
@@ -336,11 +362,40 @@ impl<'e> Execution<'e> {
         let is_known = name == self.call.method || self.call.queries.iter().any(|(query, _)| *query == name);
         let value = match object == self.call.object && is_known && self.objects.attribute(object, &name).is_none() {
             true => Value::Method(name),
-            false => Value::Shared(self.attribute(object, &name)?),
+            false => match self.question(object, &name) {
+                Some((answer, change)) => Value::Asks(answer, change),
+                None => Value::Shared(self.attribute(object, &name)?, self.change_of(object, name)),
+            },
         };
         self.stack.push(value);
         self.stack.extend(is_method.then_some(Value::Unknown));
         Some(())
+    }
+
+    /// The answer to a method of `threading`'s own that only asks, and what would change it.
+    fn question(&self, object: Addr, method: &str) -> Option<(bool, Change)> {
+        let (_, order) = self.objects.class_parts(self.objects.class(object)?)?;
+        let has = |class: &Addr| {
+            let dict = self.objects.class_parts(*class).and_then(|(dict, _)| dict);
+            dict.is_some_and(|dict| self.objects.item(dict, method).is_some())
+        };
+        let own = self.objects.attribute(object, method).is_none().then(|| order.into_iter().find(has))??;
+        let is_of = |class: &'static str| self.inspector.globals("threading", class).any(|known| known == own);
+        let attribute = |name: &str| self.objects.unsigned(self.objects.attribute(object, name)?);
+        match method {
+            "is_set" if is_of("Event") => Some((attribute("_flag")? != 0, Change::Of(object))),
+            "is_alive" if is_of("Thread") => {
+                let ident = attribute("_ident")?;
+                Some((self.inspector.with_ident(ident).is_some(), Change::End(ident)))
+            }
+            _ => None,
+        }
+    }
+
+    /// How an attribute gets another value. A module's own code knows it as a global.
+    fn change_of(&self, object: Addr, name: String) -> Change {
+        let is_module = self.objects.class_name(object).as_deref() == Some("module");
+        if is_module { Change::Global(name) } else { Change::Of(object) }
     }
 
     /// The value of an attribute that is read without running code.
@@ -351,6 +406,13 @@ impl<'e> Execution<'e> {
             return objects.item(objects.field(object, 0)?, name);
         }
         let (_, order) = objects.class_parts(objects.class(object)?)?;
+        let computes = |class: &Addr| {
+            let dict = objects.class_parts(*class).and_then(|(dict, _)| dict);
+            objects.is_heap_class(*class) && dict.is_none_or(|dict| objects.item(dict, "__getattribute__").is_some())
+        };
+        if order.iter().any(computes) {
+            return None;
+        }
         let mut dicts = order.into_iter().filter_map(|class| objects.class_parts(class)?.0);
         match dicts.find_map(|dict| objects.item(dict, name)) {
             None => objects.attribute(object, name),
@@ -370,8 +432,28 @@ impl<'e> Execution<'e> {
         match self.pop() {
             Value::Truth(truth) => Some(truth),
             Value::Nothing => Some(false),
-            Value::Own(object) if self.objects.is_none(object) => Some(false),
-            Value::Own(object) => self.objects.unsigned(object).map(|number| number != 0),
+            Value::Own(object) => self.truth(object),
+            Value::Shared(object, change) => {
+                self.changes.insert(change);
+                self.truth(object)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an object counts as true: None, a number, or a container, whose contents other code may change.
+    fn truth(&mut self, object: Addr) -> Option<bool> {
+        if self.objects.is_none(object) {
+            return Some(false);
+        }
+        let class = self.objects.class(object).filter(|class| !self.objects.is_heap_class(*class))?;
+        match &*self.objects.name_of_class(class)? {
+            // The number of its elements stands first behind the head.
+            "list" | "dict" | "collections.deque" => {
+                self.changes.insert(Change::Of(object));
+                self.objects.field(object, 0).map(|count| count.0 != 0)
+            }
+            "bool" | "int" => self.objects.unsigned(object).map(|number| number != 0),
             _ => None,
         }
     }
@@ -381,6 +463,10 @@ impl<'e> Execution<'e> {
             Value::Truth(_) => Some(false),
             Value::Nothing => Some(true),
             Value::Own(object) => Some(self.objects.is_none(object)),
+            Value::Shared(object, change) => {
+                self.changes.insert(change);
+                Some(self.objects.is_none(object))
+            }
             _ => None,
         }
     }
@@ -390,7 +476,7 @@ impl<'e> Execution<'e> {
         let (right, left) = (self.stack.last()?.clone(), self.stack.iter().rev().nth(1)?.clone());
         let is_none = |value: &Value| match value {
             Value::Nothing => true,
-            Value::Own(object) => self.objects.is_none(*object),
+            Value::Own(object) | Value::Shared(object, _) => self.objects.is_none(*object),
             _ => false,
         };
         let of_other = match (is_none(&left), is_none(&right)) {

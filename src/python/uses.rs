@@ -39,6 +39,8 @@ pub(crate) struct Uses {
     pub(crate) gives_away: bool,
     /// Names of attributes, globals and variables, and those that it builds out of its strings.
     pub(crate) names: HashSet<Rc<str>>,
+    /// Names of globals that it puts something else in the place of, of the part that is ahead of a frame.
+    pub(crate) stored: HashSet<Rc<str>>,
     /// The objects under the names: among its globals, the builtins and the modules that it imports.
     pub(crate) objects: Vec<Addr>,
     /// Modules that it imports, and that are not loaded.

@@ -430,7 +430,7 @@ impl<'a> Frame<'_, 'a> {
     }
 
     /// The slots of its variables, cells as they are.
-    pub(super) fn raw_variables(&self) -> Vec<Addr> {
+    pub(crate) fn raw_variables(&self) -> Vec<Addr> {
         self.slots(self.address + self.frames.layout.values.frame_locals, self.variables)
     }
 

@@ -1754,6 +1754,279 @@ def lock_asked_for_again_that_gives_up_its_own():
             ledger.release()
 
 
+UNTIL = dict(asleep=2, words=["as long as nothing changes"], asks_again=True)
+
+
+def jobs_of_a_worker_who_died():
+    """A worker took the only job and ended without task_done()."""
+    jobs = queue.Queue()
+    jobs.put(1)
+    thread = threading.Thread(target=jobs.get)
+    thread.start()
+    thread.join()
+    return jobs
+
+
+def asks_until_stopped(jobs, stopped):
+    while not stopped.is_set():
+        try:
+            jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            continue
+        jobs.task_done()
+
+
+def jobs_asked_for_again_until_an_event():
+    truth("stuck", **STUCK, **UNTIL)
+    jobs, stopped = jobs_of_a_worker_who_died(), threading.Event()
+    start(asks_until_stopped, "worker", jobs, stopped)
+    ready()
+    jobs.join()
+    stopped.set()
+
+
+def jobs_asked_for_again_until_an_event_beside_a_heartbeat():
+    truth("stuck", **STUCK, **UNTIL)
+    jobs, stopped = jobs_of_a_worker_who_died(), threading.Event()
+    start(asks_until_stopped, "worker", jobs, stopped)
+    start(beat)
+    ready()
+    jobs.join()
+    stopped.set()
+
+
+def jobs_asked_for_again_until_an_event_that_another_sets():
+    truth("blocked", asleep=1)
+    jobs, stopped = queue.Queue(), threading.Event()
+
+    def stop():
+        time.sleep(LAST)
+        stopped.set()
+
+    start(stop)
+    ready()
+    asks_until_stopped(jobs, stopped)
+
+
+def jobs_asked_for_again_until_an_event_that_a_handler_sets():
+    truth("blocked", asleep=1)
+    jobs, stopped = queue.Queue(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    ready()
+    asks_until_stopped(jobs, stopped)
+
+
+def jobs_asked_for_again_while_another_lives():
+    """As a loader of batches does; the other wants a lock that the loader has."""
+    truth("stuck", "suspected-deadlock", **UNTIL)
+    batches, ledger = queue.Queue(), threading.Lock()
+
+    def pin():
+        with ledger:
+            batches.put(1)
+
+    with ledger:
+        other = start(pin)
+        ready()
+        while other.is_alive():
+            try:
+                return batches.get(timeout=PERIOD)
+            except queue.Empty:
+                pass
+
+
+def jobs_asked_for_again_while_another_lives_who_ends():
+    truth("blocked", asleep=1)
+    batches = queue.Queue()
+    other = start(time.sleep, "other", LAST)
+    ready()
+    while other.is_alive():
+        try:
+            return batches.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+def jobs_asked_for_again_while_another_lives_whose_lock_comes():
+    truth("blocked", asleep=2)
+    batches, ledger, taken = queue.Queue(), threading.Lock(), threading.Event()
+
+    def keep():
+        with ledger:
+            taken.set()
+            time.sleep(LAST)
+
+    start(keep)
+    taken.wait()
+    other = start(lambda: ledger.acquire(), "other")
+    ready()
+    while other.is_alive():
+        try:
+            return batches.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+def jobs_asked_for_again_until_an_event_that_comes_after_a_lock():
+    truth("blocked", asleep=2)
+    jobs, stopped, ledger, taken = queue.Queue(), threading.Event(), threading.Lock(), threading.Event()
+
+    def keep():
+        with ledger:
+            taken.set()
+            time.sleep(LAST)
+
+    def stop():
+        with ledger:
+            stopped.set()
+
+    start(keep)
+    taken.wait()
+    start(stop)
+    ready()
+    asks_until_stopped(jobs, stopped)
+
+
+class Waiting:
+    """Who waits until there are items, or it is closed."""
+
+    def __init__(self):
+        self.items, self.closed, self.changed = [], False, threading.Condition()
+
+    def take(self):
+        with self.changed:
+            while not self.items and not self.closed:
+                self.changed.wait(PERIOD)
+
+
+def items_waited_for_again():
+    truth("stuck", **STUCK, **dict(UNTIL, asleep=1))
+    waiting = Waiting()
+    ready()
+    waiting.take()
+
+
+def items_waited_for_again_that_another_adds_without_a_word():
+    truth("blocked", asleep=1)
+    waiting = Waiting()
+
+    def add(items):
+        time.sleep(LAST)
+        items.append(1)
+
+    start(add, "add", waiting.items)
+    ready()
+    waiting.take()
+
+
+def items_waited_for_again_by_one_whom_another_closes():
+    truth("blocked", asleep=1)
+    waiting = Waiting()
+
+    def close():
+        time.sleep(LAST)
+        waiting.closed = True
+
+    start(close)
+    ready()
+    waiting.take()
+
+
+GOES_ON = True
+
+
+def waits_while_it_goes_on(done):
+    while GOES_ON:
+        if done.wait(PERIOD):
+            return
+
+
+def event_waited_for_again_while_a_global_says_so():
+    truth("stuck", **STUCK, **dict(UNTIL, asleep=1))
+    start(beat)
+    ready()
+    waits_while_it_goes_on(threading.Event())
+
+
+def event_waited_for_again_while_a_global_says_so_that_another_changes():
+    truth("blocked", asleep=1)
+
+    def end():
+        global GOES_ON
+        time.sleep(LAST)
+        GOES_ON = False
+
+    start(end)
+    ready()
+    waits_while_it_goes_on(threading.Event())
+
+
+def event_waited_for_again_while_a_module_says_so_that_another_changes():
+    truth("blocked", asleep=1)
+
+    def end(module):
+        time.sleep(LAST)
+        module.GOES_ON = False
+
+    start(end, "end", sys.modules[__name__])
+    ready()
+    waits_while_it_goes_on(threading.Event())
+
+
+def event_waited_for_again_while_an_attribute_is_computed():
+    truth("blocked", asleep=1)
+    end = time.monotonic() + LAST
+
+    class Limited:
+        goes_on = True
+
+        def __getattribute__(self, name):
+            return time.monotonic() < end
+
+    limited, done = Limited(), threading.Event()
+    ready()
+    while limited.goes_on:
+        done.wait(PERIOD)
+
+
+def event_waited_for_again_while_another_module_says_so_that_changes_itself():
+    truth("blocked", asleep=1)
+    module, done = type(sys)("switch"), threading.Event()
+    exec("import time\ngoes_on = True\ndef end(last):\n    global goes_on\n    time.sleep(last)\n    goes_on = False", vars(module))
+    start(module.end, "end", LAST)
+    ready()
+    while module.goes_on:
+        done.wait(PERIOD)
+
+
+def waits_while_a_closure_says_so(changes=False):
+    goes_on, done = True, threading.Event()
+
+    def end():
+        nonlocal goes_on
+        time.sleep(LAST)
+        goes_on = False
+
+    def wait():
+        while goes_on:
+            done.wait(PERIOD)
+
+    if changes:
+        start(end)
+    ready()
+    wait()
+
+
+def event_waited_for_again_while_a_closure_says_so():
+    truth("stuck", **STUCK, **dict(UNTIL, asleep=1))
+    waits_while_a_closure_says_so()
+
+
+def event_waited_for_again_while_a_closure_says_so_that_another_changes():
+    truth("blocked", asleep=1)
+    waits_while_a_closure_says_so(changes=True)
+
+
 # Locks that somebody asks for again and again.
 
 def asks_again(file):
@@ -1790,7 +2063,10 @@ def file_lock_that_nobody_has():
 
 def database(name):
     import sqlite3
-    return sqlite3.connect(name, timeout=LAST, isolation_level=None)
+    connection = sqlite3.connect(name, timeout=LAST, isolation_level=None)
+    # No test waits for a disk that others write to.
+    connection.execute("pragma synchronous=off")
+    return connection
 
 
 def database_that_another_process_writes(journal="delete", is_locked=True):

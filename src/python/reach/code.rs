@@ -87,7 +87,8 @@ impl Walk<'_, '_> {
             self.gives_up("one of its frames could not be read".into());
             return;
         };
-        self.todo.extend(open.variables().into_iter().map(|(_, value)| value));
+        // Cells as they are: code may put something else into one that it shares.
+        self.todo.extend(open.raw_variables().into_iter().filter(|value| !value.is_null()));
         self.todo.extend(open.living_stack().unwrap_or_else(|| open.stack()));
         let is_running = self.extent == Extent::Thread;
         let unit = open.unit_of_call();
@@ -153,6 +154,7 @@ impl Walk<'_, '_> {
         for name in &uses.names {
             self.name(name, uses.of_library);
         }
+        self.reached.stored.extend(uses.stored.iter().cloned());
     }
 
     pub(super) fn late_import(&mut self, module: &str, of_library: bool) {

@@ -52,6 +52,8 @@ pub(crate) struct Reached {
     names: HashSet<Rc<str>>,
     /// Names that any code uses.
     all_names: HashSet<Rc<str>>,
+    /// Names of globals that code which has begun puts something else in the place of.
+    stored: HashSet<Rc<str>>,
     /// Methods with their objects.
     bound: HashSet<(String, Addr)>,
     raises: bool,
@@ -81,6 +83,11 @@ impl Reached {
     /// Whether any code uses a name, that of libraries included.
     pub(crate) fn uses_anywhere(&self, name: &str) -> bool {
         self.all_names.contains(name)
+    }
+
+    /// Whether some code may put something else in the place of a global with this name.
+    pub(crate) fn changes_global(&self, name: &str) -> bool {
+        self.uses_anywhere(name) || self.stored.contains(name) || self.computes_names()
     }
 
     /// Whether the program's own code uses a name.

@@ -44,9 +44,11 @@ impl Walk<'_, '_> {
         let of_library = self.is_for_caller(code, module) || is_standard();
         let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
         let gives_away = !of_library && names.contains("release") && !names.contains("acquire") && !is_end();
+        let mut uses = Uses { of_library, gives_away, ..Uses::default() };
         let constants = match ahead_of {
             Some(_) => {
                 let ahead = ahead()?;
+                uses.stored.extend(ahead.stored.into_iter().map(Rc::from));
                 // That it takes what it releases says more than where it stands.
                 let takes = names.take("acquire").into_iter();
                 names = ahead.names.into_iter().chain(takes).collect();
@@ -54,7 +56,6 @@ impl Walk<'_, '_> {
             }
             None => frames.constants(code),
         };
-        let mut uses = Uses { of_library, gives_away, ..Uses::default() };
         self.imports(code, &names, &mut uses);
         let is_plain = of_library && self.is_plain_module(&named);
         uses.objects.extend(named.iter().filter(|(name, _)| names.contains(name)).map(|(_, value)| *value));

@@ -12,7 +12,7 @@ use crate::verdict::names::{is_driver_function, source_line};
 use crate::verdict::summary;
 use crate::waits::kinds::{Kind, Topic};
 use crate::waits::model::Role;
-use crate::waits::{Gone, Party, ResourceKey};
+use crate::waits::{Gone, Party, ResourceKey, WakeSource, Waker};
 
 pub(super) use super::explanation::{Example, Requirement};
 use super::explanation::{Explanation, parse};
@@ -74,6 +74,9 @@ impl Context<'_> {
                 if cycle.timed {
                     message += " A wait in this cycle has a time-out: it ends by itself, and may begin again.";
                 }
+                if let Some(request) = self.request_that_ends(cycle) {
+                    message += &format!(" It is not proven, since {request}.");
+                }
                 Draft {
                     cycle: Some(position),
                     title: None,
@@ -85,6 +88,19 @@ impl Context<'_> {
                 }
             })
             .collect()
+    }
+
+    /// What could end a wait of a cycle once it is requested, as the handler of a signal.
+    fn request_that_ends(&self, cycle: &Cycle) -> Option<&str> {
+        let sources = self.input.observations.wake_sources.iter().filter(|source| source.by == Waker::OnRequest);
+        let ends = |source: &&WakeSource| {
+            let is_met = |edge: &CycleEdge| {
+                edge.resource == source.resource && source.waiter.as_ref().is_none_or(|waiter| *waiter == edge.waiter)
+            };
+            cycle.edges.iter().any(is_met)
+        };
+        let mut ending = sources.filter(ends);
+        ending.next().map(|source| source.what.as_str())
     }
 
     /// The things of a cycle in a title: "`inventory.lock` and `billing.lock`", "16 locks".

@@ -38,13 +38,13 @@ pub(super) fn find(
     family: &Cpython<'_>,
     blocked: &Blocked<'_>,
     wait: &ThreadWait,
-    rule: HolderRule,
+    rule: &HolderRule,
     out: &mut Observations,
 ) {
     let process = blocked.process(wait);
     let Some(facts) = family.facts(process) else { return };
     let resource = &wait.blocked_on.resource;
-    match rule {
+    match *rule {
         HolderRule::OwnerField => match facts.inspector.objects().field(resource.key.address, OWNER) {
             Some(Addr(0)) | None => {}
             Some(Addr(ident)) => by_ident(blocked, facts, wait, ident, format!("its owner field is {ident:#x}"), out),
@@ -66,7 +66,7 @@ pub(super) fn find(
                 out.holds.push(exact_hold(&resource.key, holder, None, evidence));
             }
         }
-        HolderRule::Wakers { object } => wakers::find(blocked, facts, wait, object, out),
+        HolderRule::Wakers { object, .. } => wakers::find(blocked, facts, wait, object, out),
         HolderRule::Future(future) => {
             let Some(pending) = facts.work().of(future) else {
                 by_tasks(process, facts, wait, future, out);

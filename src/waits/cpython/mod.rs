@@ -45,6 +45,7 @@ use crate::python::finalisers::{self, Finaliser};
 use crate::python::heap;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::reach::{self, Reached};
+use crate::python::retries::Change;
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::Handled;
 use crate::waits::family::{Family, Registered, Way};
@@ -62,7 +63,7 @@ use tasks::Task;
 use with_blocks::Held;
 
 /// The rule that finds the holder of a resource of this family.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum HolderRule {
     /// By the ident in the owner field of the recursive lock.
     OwnerField,
@@ -78,6 +79,8 @@ enum HolderRule {
     Wakers {
         /// The event, queue, barrier, ...
         object: Option<Addr>,
+        /// What would end the loop around a wait with a time-out.
+        until: Vec<Change>,
     },
     /// The thread that runs the code that will set the future.
     Future(Addr),
@@ -352,7 +355,7 @@ impl Family for Cpython<'_> {
         }
         managers::find(self, blocked, out);
         for (wait, rule) in blocked.by_rule::<HolderRule>() {
-            holders::find(self, blocked, wait, *rule, out);
+            holders::find(self, blocked, wait, rule, out);
         }
         process_pools::find(self, blocked, out);
         event_loops::find(self, blocked, out);
@@ -419,11 +422,14 @@ fn exceptions(process: &Process<'_>, facts: Option<&Facts<'_>>, out: &mut Observ
 fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -> Option<BlockedOn> {
     below.futex?;
     let behind = lock_object::find(process, &facts.inspector, thread, below);
-    let purpose = threading_objects::purpose(facts, thread, behind.as_ref())?;
+    let mut purpose = threading_objects::purpose(facts, thread, behind.as_ref())?;
     let retried = match below.timed {
-        true => retried::evidence(&facts.inspector, thread.image.tid, &purpose, behind.as_ref()),
+        true => retried::retried(&facts.inspector, thread.image.tid, &purpose, behind.as_ref()),
         false => None,
     };
+    if let (Some(HolderRule::Wakers { until, .. }), Some(retried)) = (&mut purpose.rule, &retried) {
+        until.clone_from(&retried.until);
+    }
     let mut resource = Resource {
         key: key(process, purpose.kind, purpose.address),
         process: process.context.process,
@@ -458,7 +464,7 @@ fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, bel
         ..below.refined(resource, &[], evidence)
     };
     Some(match retried {
-        Some(evidence) => decoded.retried(evidence),
+        Some(retried) => decoded.retried(retried.evidence),
         None => decoded,
     })
 }

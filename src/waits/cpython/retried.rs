@@ -1,16 +1,18 @@
 //! Waits with a time-out that are made again and again: whether code of Python asks for the same thing for ever.
 //!
-//! In: the purpose of a wait, the frames of its thread. Out: the evidence, where the function that waits does nothing
-//! after each time-out but ask again. The wait then ends as one without a time-out does. One sample shows it by code
-//! alone, so it is no more than inferred; samples that are further apart see it begin anew ([`crate::run`]).
+//! In: the purpose of a wait, the frames of its thread. Out: [`Retried`], where the function that waits does nothing
+//! after each time-out but ask again. The wait then ends as one without a time-out does, or by a change of what the
+//! loop asks for besides. One sample shows it by code alone, so it is no more than inferred; samples that are further
+//! apart see it begin anew ([`crate::run`]).
 
+use super::HolderRule;
 use super::lock_object::{LockObject, What};
 use super::threading_objects::{Purpose, method};
 use crate::image::Addr;
 use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
-use crate::python::retries::{self, TimeOut, TimedCall};
+use crate::python::retries::{self, Change, TimeOut, TimedCall};
 use crate::waits::kinds;
 
 /// Classes of the standard library, their methods that take a time-out, what these do when it is up, and the methods
@@ -33,13 +35,20 @@ const CLASSES: &[Row] = &[
 const QUEUES: &[&str] = &["Queue", "LifoQueue", "PriorityQueue"];
 const RESULTS: &[&str] = &["ApplyResult", "MapResult", "AsyncResult"];
 
-/// The evidence that a wait with a time-out is made again for ever.
-pub(super) fn evidence(
+/// A wait with a time-out that is made again after each.
+pub(super) struct Retried {
+    pub(super) evidence: String,
+    /// What would end the loop around it.
+    pub(super) until: Vec<Change>,
+}
+
+/// Whether a wait with a time-out is made again for ever, or until something changes.
+pub(super) fn retried(
     inspector: &Inspector<'_>,
     tid: i32,
     purpose: &Purpose,
     behind: Option<&LockObject>,
-) -> Option<String> {
+) -> Option<Retried> {
     let stack: Vec<&PythonFrame> = inspector.stack(tid).take(LIBRARY_FRAMES).collect();
     let call_at = purpose.frame.and_then(|address| stack.iter().position(|frame| frame.address == address))?;
     let (call, caller) = match behind.map(|behind| (&behind.what, behind.object)) {
@@ -54,10 +63,17 @@ pub(super) fn evidence(
     };
     let frame = stack.get(caller)?;
     let is_outermost = inspector.stack(tid).last().is_some_and(|last| last.address == frame.address);
-    let is_for_ever = retries::is_for_ever(inspector, &inspector.frame(frame)?, &call, is_outermost);
-    is_for_ever.then(|| {
+    let until = retries::until(inspector, &inspector.frame(frame)?, &call, is_outermost)?;
+    // Who could change these things is asked for waits that no holder ends.
+    let is_asked = matches!(purpose.rule, Some(HolderRule::Wakers { .. }));
+    (until.is_empty() || is_asked).then(|| {
         let function = &frame.function;
-        format!("after each time-out {function} does nothing but call {} of the same object again", call.method)
+        let but = if until.is_empty() { "" } else { ", as long as nothing changes that the loop asks for" };
+        let evidence = format!(
+            "after each time-out {function} does nothing but call {} of the same object again{but}",
+            call.method
+        );
+        Retried { evidence, until }
     })
 }
 

@@ -8,6 +8,7 @@ use super::Facts;
 use crate::image::{Addr, MemoryExt};
 use crate::limits::python::SEARCHED_VARIABLES;
 use crate::python::inspect::Inspector;
+use crate::python::reach::Reached;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::family::Way;
 use crate::waits::kinds::Topic;
@@ -174,7 +175,7 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &
     let reached = facts.reached_by_handler(handler.callable);
     let accepts = is_unaccepted && reached.uses("accept");
     let is_main = process.threads[wait.thread].image.tid == process.context.image.pid;
-    let reaches = facts.targets(wait).any(|target| reached.has(target));
+    let reaches = facts.targets(wait).any(|target| reached.has(target)) || facts.ends_loop(&reached, wait).is_some();
     if reached.anything.is_some() || reaches || accepts || is_main && reached.may_raise() {
         return Some(open);
     }
@@ -197,18 +198,27 @@ pub(super) fn that_end_tasks(
     tid: Option<i32>,
 ) -> Vec<(Waker, String)> {
     let is_main = tid == Some(process.context.image.pid);
-    let mut found = Vec::new();
-    for signal in 1..PAIRS as u32 {
-        let Some(handler) = that_matters(facts, process, signal) else { continue };
-        let reached = facts.reached_by_handler(handler.callable);
+    that_end(facts, process, |reached| {
         let reaches = objects.iter().any(|object| reached.has(*object));
-        if reached.anything.is_some() || reaches || is_main && reached.may_raise() {
-            let by = if TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
-            let named = crate::waits::family::signal_name(signal);
-            found.push((by, format!("the handler {} ({named}) could still end it", handler.label)));
-        }
-    }
-    found
+        reached.anything.is_some() || reaches || is_main && reached.may_raise()
+    })
+}
+
+/// The handlers that could end the loop around a wait with a time-out.
+pub(super) fn that_end_loops(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait) -> Vec<(Waker, String)> {
+    that_end(facts, process, |reached| facts.ends_loop(reached, wait).is_some())
+}
+
+/// The handlers with a reach that could end something.
+fn that_end(facts: &Facts<'_>, process: &Process<'_>, ends: impl Fn(&Reached) -> bool) -> Vec<(Waker, String)> {
+    let handlers = (1..PAIRS as u32).filter_map(|signal| Some((signal, that_matters(facts, process, signal)?)));
+    let ending = handlers.filter(|(_, handler)| ends(&facts.reached_by_handler(handler.callable)));
+    let told = ending.map(|(signal, handler)| {
+        let by = if TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
+        let named = crate::waits::family::signal_name(signal);
+        (by, format!("the handler {} ({named}) could still end it", handler.label))
+    });
+    told.collect()
 }
 
 /// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.

@@ -89,7 +89,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
         What::Lock => (kinds::PY_LOCK, Some(HolderRule::Lock)),
         What::File(ident) => (kinds::PY_LOCK, Some(HolderRule::FileOwner(*ident))),
         What::RecursiveLock | What::Recursive(_) => (kinds::PY_RLOCK, Some(HolderRule::OwnerField)),
-        What::SimpleQueue => (kinds::PY_CONDITION, Some(HolderRule::Wakers { object: None })),
+        What::SimpleQueue => (kinds::PY_CONDITION, Some(HolderRule::Wakers { object: None, until: Vec::new() })),
         What::SharedLock => (kinds::MP_LOCK, Some(HolderRule::Multiprocessing)),
         What::Other(_) | What::Mutex => (kinds::PY_MUTEX, None),
         What::End(ident) => {
@@ -155,7 +155,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
         label,
         state: Vec::new(),
         role: ended_by(&class, method(frame)).map(Role::Completed),
-        rule: Some(HolderRule::Wakers { object: Some(object) }),
+        rule: Some(HolderRule::Wakers { object: Some(object), until: Vec::new() }),
         frame: Some(frame.address),
         evidence: vec![match object == condition {
             true => format!("it is in {} of the {class} at {object}", frame.function),

@@ -20,6 +20,7 @@ use crate::limits::waits::MOST_ASKED;
 use crate::origin::OriginKind;
 use crate::python::inspect::frames_of;
 use crate::python::reach::{self, Reached, USES_DESCRIPTORS};
+use crate::python::retries::Change;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::family::{Way, signal_name};
@@ -67,13 +68,44 @@ impl Facts<'_> {
     pub(super) fn targets(&self, wait: &ThreadWait) -> impl Iterator<Item = Addr> {
         let object = match &wait.blocked_on.ownership {
             Ownership::Private(rule) => match rule.get::<HolderRule>() {
-                Some(HolderRule::Wakers { object }) => *object,
+                Some(HolderRule::Wakers { object, .. }) => *object,
                 Some(HolderRule::Future(future)) => Some(*future),
                 _ => None,
             },
             _ => None,
         };
         std::iter::once(wait.blocked_on.resource.key.address).chain(object)
+    }
+
+    /// What would end the loop around a wait with a time-out.
+    fn until<'w>(&self, wait: &'w ThreadWait) -> &'w [Change] {
+        match &wait.blocked_on.ownership {
+            Ownership::Private(rule) => match rule.get::<HolderRule>() {
+                Some(HolderRule::Wakers { until, .. }) => until,
+                _ => &[],
+            },
+            _ => &[],
+        }
+    }
+
+    /// How code with this reach could end the loop around a wait with a time-out.
+    pub(super) fn ends_loop(&self, reached: &Reached, wait: &ThreadWait) -> Option<String> {
+        let until = self.until(wait);
+        let ends = |change: &&Change| match change {
+            Change::Of(object) => reached.has(*object),
+            Change::Global(name) => reached.changes_global(name),
+            Change::End(_) => false,
+        };
+        let by_unknown = || reached.anything.clone().filter(|_| !until.is_empty());
+        let found =
+            until.iter().find(ends).map(|_| "it can reach what the loop asks for after each time-out".to_owned());
+        found.or_else(by_unknown)
+    }
+
+    /// Whether the loop around a wait with a time-out asks for the end of the thread with this state.
+    fn asks_for_end(&self, state: usize, wait: &ThreadWait) -> bool {
+        let ident = self.inspector.python.threads.get(state).map(|state| state.ident);
+        ident.is_some_and(|ident| self.until(wait).contains(&Change::End(ident)))
     }
 }
 
@@ -87,14 +119,17 @@ pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, wai
         Ok(states) => states,
         Err(way) => return Some(way),
     };
+    if states.iter().any(|state| facts.asks_for_end(*state, wait)) {
+        return Some(Way::Open("the loop around it asks after each time-out whether that thread has ended".into()));
+    }
     if let Some(tasks) = by_tasks(facts, process, process.threads.get(thread)?.image.tid, wait) {
         let way = by_collector(facts, wait);
         return Some(way.unwrap_or(Way::By(tasks)));
     }
     for state in states {
         let reached = facts.reached_or_open(state);
-        if let Some(why) = &reached.anything {
-            return Some(Way::Open(why.clone()));
+        if let Some(why) = reached.anything.clone().or_else(|| facts.ends_loop(&reached, wait)) {
+            return Some(Way::Open(why));
         }
         // Code that calls the method releases a plain lock, or a block that a generator is in.
         let method =
@@ -130,7 +165,7 @@ fn by_tasks(facts: &Facts<'_>, process: &Process<'_>, tid: i32, wait: &ThreadWai
         return None;
     }
     let reaches = |reached: &Reached| {
-        let has = facts.targets(wait).any(|target| reached.has(target));
+        let has = facts.targets(wait).any(|target| reached.has(target)) || facts.ends_loop(reached, wait).is_some();
         has || reached.anything.is_some() || ends_all(reached).is_some()
     };
     let runs = event_loop.runs.as_ref()?.iter().copied().chain(event_loop.signal_handlers);
@@ -155,10 +190,10 @@ fn by_collector(facts: &Facts<'_>, wait: &ThreadWait) -> Option<Way> {
         let bound = facts.targets(wait).find_map(|target| reached.method_of(target, WAKING));
         let used = || WAKING.iter().copied().find(|name| reached.uses_anywhere(name));
         let named = if has() { used() } else { None };
-        let how = match (bound.or(named), &reached.anything) {
+        let how = match (bound.or(named), reached.anything.is_some() || facts.ends_loop(reached, wait).is_some()) {
             (Some(name), _) => format!("uses {name}"),
-            (None, Some(_)) => "may reach it".to_owned(),
-            (None, None) => return None,
+            (None, true) => "may reach it".to_owned(),
+            (None, false) => return None,
         };
         Some(Way::Open(format!("the collector may run {} on it, which {how}", finaliser.name)))
     })
@@ -240,6 +275,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         for wait in own.iter().filter(|wait| rings.contains(&party(wait))) {
             releasers(facts, process, blocked, wait, out);
             completers(facts, process, own, wait, out);
+            changers(facts, process, own, wait, out);
             interruptions(facts, process, wait, out);
         }
         of_tasks(facts, process, own, &rings, out);
@@ -336,6 +372,37 @@ fn completers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait
             out.wake_sources.push(wake_source(wait, None, Waker::Party(party), what));
             out.read_of.push((process.context.process, Some(thread.image.tid)));
         }
+    }
+}
+
+/// Threads that go on, and handlers, that could end the loop around a wait with a time-out.
+fn changers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait: &ThreadWait, out: &mut Observations) {
+    if facts.until(wait).is_empty() {
+        return;
+    }
+    let others = process.threads.iter().enumerate().filter(|(position, thread)| {
+        thread.image.state != TaskState::Zombie && *position != wait.thread && !lasts(own, *position)
+    });
+    let ends = |position: usize| match code_of(facts, process, position) {
+        None | Some(Err(Way::Shut(_))) => false,
+        Some(Err(_)) => true,
+        Some(Ok(states)) => {
+            let ends = |state: usize| {
+                facts.asks_for_end(state, wait) || facts.ends_loop(&facts.reached_or_open(state), wait).is_some()
+            };
+            states.into_iter().any(ends) || by_collector(facts, wait).is_some()
+        }
+    };
+    for (asked, (position, thread)) in others.enumerate() {
+        if asked >= MOST_ASKED || ends(position) {
+            let party = Party::Thread(process.context.process, thread.image.tid);
+            let what = format!("{} can reach what the loop asks for after each time-out", thread.describe());
+            out.wake_sources.push(wake_source(wait, None, Waker::Party(party), what));
+            out.read_of.push((process.context.process, Some(thread.image.tid)));
+        }
+    }
+    for (by, what) in signals::that_end_loops(facts, process, wait) {
+        out.wake_sources.push(wake_source(wait, None, by, what));
     }
 }
 
