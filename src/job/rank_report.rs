@@ -153,6 +153,7 @@ impl Teller<'_> {
                 certainty: wait.certainty,
                 proof: Proof::of(wait.certainty),
                 evidence: links.iter().map(|link| link.evidence.clone()).collect(),
+                could_end: Vec::new(),
                 by_holders_alone: false,
             });
             for link in links {

@@ -13,6 +13,7 @@ use crate::image::launch::Connection;
 use crate::image::{Addr, ProcessImage, TaskState, ThreadImage};
 use crate::launcher::{self, JobEngine};
 use crate::limits::live::MOST_ANCESTORS;
+use crate::limits::verdict::SOURCES_TOLD;
 use crate::report::{self, Report};
 use crate::threads::{FrameKind, Role};
 use crate::waits::kinds::Topic;
@@ -74,6 +75,7 @@ pub(crate) fn report(
                     proof: wait.proof(),
                     evidence: wait.evidence.clone(),
                     by_holders_alone: !wakers.may_end(seen, wait),
+                    could_end: wakers.that_go_on(seen, wait),
                 }
             })
             .collect(),
@@ -156,6 +158,15 @@ impl<'a> Wakers<'a> {
             by_resource.entry(&wake_source.resource).or_default().push(wake_source);
         }
         Wakers(by_resource)
+    }
+
+    /// What could end a wait and is not known to wait itself, in sentences.
+    fn that_go_on(&self, seen: &Observations, wait: &Wait) -> Vec<String> {
+        let lasts = |party: &Party| seen.waits.iter().any(|own| own.waiter == *party && own.has_one_end());
+        let sources = self.0.get(&wait.resource).map(Vec::as_slice).unwrap_or_default().iter();
+        let own = sources.filter(|one| one.waiter.as_ref().is_none_or(|only| *only == wait.waiter));
+        let going = own.filter(|one| !matches!(&one.by, Waker::Party(party) if *party == wait.waiter || lasts(party)));
+        going.map(|one| one.what.clone()).take(SOURCES_TOLD).collect()
     }
 
     /// Whether something beside its holders may end a wait, unless somebody requests that.

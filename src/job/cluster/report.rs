@@ -123,6 +123,7 @@ impl Teller<'_> {
                 certainty: Certainty::Exact,
                 proof: Proof::Recorded,
                 evidence: vec![format!("it asks by {}", request.request)],
+                could_end: Vec::new(),
                 by_holders_alone: false,
             });
             for link in waits.map(|waits| waits.links.as_slice()).unwrap_or_default() {

@@ -26,7 +26,9 @@ use super::groups;
 use super::parties::{self as who, Parties};
 use super::similar::similar_reports;
 use super::view::{self, Key, View, keep_together};
-use crate::report::{FrameKind, Report, Severity, SourceKind, Thread, ThreadReference, Trust, Verdict, stuck_behind};
+use crate::report::{
+    FrameKind, Report, Severity, SourceKind, Thread, ThreadReference, Trust, Verdict, Wait, stuck_behind,
+};
 use crate::waits::kinds::Topic;
 
 /// Groups of threads outside the cycle that get a line.
@@ -89,6 +91,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         page.paragraph("", &report.summary);
     }
     page.blank();
+    why_unproven(report, page);
     advice(view, style, page);
     // A report on possible deadlocks has no stacks.
     if matches!(report.verdict, Verdict::CouldDeadlock | Verdict::NothingFound) {
@@ -125,6 +128,18 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     tasks::section(view, style.detail.all, page);
     gpus::section(view, page);
     gaps(report, page);
+}
+
+/// What could end the first wait that the report is about, where no hang is proven.
+fn why_unproven(report: &Report, page: &mut Page) {
+    if report.verdict != Verdict::Blocked {
+        return;
+    }
+    let first = report.scenes.iter().flat_map(|scene| &scene.threads).next();
+    let is_its = |wait: &&Wait| first.is_some_and(|one| wait.process == one.process && wait.tid == Some(one.tid));
+    if let Some(what) = report.waits.iter().filter(is_its).find_map(|wait| wait.could_end.first()) {
+        page.prefixed("note:", Color::Cyan, &format!("no hang is proven: {what}"));
+    }
 }
 
 fn gaps(report: &Report, page: &mut Page) {

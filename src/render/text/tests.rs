@@ -85,6 +85,7 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         certainty: Certainty::Exact,
         proof: Proof::Recorded,
         evidence: vec![evidence.to_string()],
+        could_end: Vec::new(),
         by_holders_alone: false,
     }
 }

@@ -189,7 +189,7 @@ fn awaited<'f>(process: &Process<'_>, facts: &'f Facts<'_>, out: &mut Observatio
 }
 
 /// A loop of another library than asyncio: its tasks are asyncio's, and what else it may run is not read.
-fn unknown_loop(process: &Process<'_>, facts: &Facts<'_>, task: &Task, out: &mut Observations) {
+pub(super) fn unknown_loop(process: &Process<'_>, facts: &Facts<'_>, task: &Task, out: &mut Observations) {
     let objects = facts.inspector.objects();
     let class = objects.field(task.object, 0).and_then(|own| objects.class_name(own)).unwrap_or_default();
     let what = format!("handles of the event loop of process {}", process.context.image.pid);

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::loops;
 use super::signals;
 use super::task_reach::{NAMES_TASKS, OfTask, all_of_task, ends_all, ends_process, may_end, may_fail, names_end};
+use super::task_waits;
 use super::tasks::Task;
 use super::trio_wake_sources;
 use super::wakers::WAKING;
@@ -493,6 +494,9 @@ fn of_tasks(
             }
             let cancels = may_end(&by_all, task.object);
             let by_other = others.iter().find(|(_, reached)| may_end(reached, task.object));
+            if !is_read {
+                task_waits::unknown_loop(process, facts, task, out);
+            }
             let what = if !is_read {
                 let class = objects.class_name(event_loop).unwrap_or_default();
                 format!("what its event loop, a {class}, may still run could not be read")
