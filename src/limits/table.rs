@@ -103,6 +103,8 @@ limits! {
         HOOKS_IN_INTERPRETER: u64 = 1 << 10, Beyond "in every known version they stand within, or where a table says";
         /// Bytes of a thread state that are searched for references.
         LARGEST_STATE: u64 = 1 << 12, Beyond "the structure of every known version is smaller";
+        /// Greenlets of one process.
+        MOST_GREENLETS: usize = 1 << 14, Gap "that further ones were not looked at";
         /// Objects tracked by the collector that are checked for calls when they die.
         MOST_TRACKED: usize = 1 << 18, Told "every thread that goes on counts as one that may free something which can reach anything";
         /// Objects kept by suspended tasks that are known not to be garbage.
@@ -621,6 +623,10 @@ limits! {
         SHARED_OBJECTS: usize = 4096, Gap "that further objects were not searched for locks of multiprocessing";
         /// Frames that are searched for the hub of greenlets: eventlet's waits in a function or two of its own.
         HUB_FRAMES: usize = 4, Beyond "further out another greenlet would have run";
+        /// Objects near a greenlet that are searched for the one that wakes it.
+        NEAR_A_GREENLET: usize = 2048, Told "what that greenlet waits for is not said";
+        /// Waiters of one object that are searched for a greenlet.
+        WAITERS_OF_ONE: u64 = 4096, Told "what that greenlet waits for is not said";
         /// Workers of a pool of processes.
         POOL_WORKERS: u64 = 4096, Told "whether a task of that pool is lost is not said";
         /// Objects that an object after `with` leads to, for who may have something of a pool.

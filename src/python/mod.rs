@@ -19,6 +19,7 @@ mod ahead;
 mod at_hand;
 pub(crate) mod finalisers;
 mod folders;
+pub(crate) mod greenlets;
 pub(crate) mod heap;
 pub(crate) mod inspect;
 mod instructions;

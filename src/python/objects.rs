@@ -111,6 +111,11 @@ impl<'a> Objects<'a> {
         Objects { memory, layout, names: RefCell::default() }
     }
 
+    /// The memory that they are read from.
+    pub(super) fn memory(&self) -> &'a dyn Memory {
+        self.memory
+    }
+
     /// Size of the head of an object.
     pub(crate) fn head(&self) -> u64 {
         self.layout.head

@@ -222,6 +222,18 @@ pub(crate) fn suspended_frame(
     Some(python_frame(memory, layout, &raw, &mut Codes::new(memory, layout, folders)))
 }
 
+/// Frames that are on no thread's list, from this one outwards, without shims.
+pub(crate) fn frames_from(
+    memory: &dyn Memory,
+    layout: &Layout,
+    folders: &PythonFolders,
+    first: Addr,
+) -> Vec<PythonFrame> {
+    let (raw, _) = raw_frames_from(memory, layout, first, MOST_FRAMES);
+    let mut codes = Codes::new(memory, layout, folders);
+    raw.iter().filter(|raw| !raw.shim).map(|raw| python_frame(memory, layout, raw, &mut codes)).collect()
+}
+
 fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFrame {
     let code = codes.get(raw.code);
     let offset = instruction_offset(memory, layout, raw.address, raw.code, raw.instruction);
@@ -255,19 +267,24 @@ pub(crate) fn instruction_offset(memory: &dyn Memory, layout: &Layout, frame: Ad
 
 /// Frames from the innermost on, shims included.
 fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -> (Vec<Raw>, Option<String>) {
-    /// Bytes of a frame that are read at once: all offsets of interest lie below.
-    const HEAD: usize = 128;
     let first = match (layout.thread_cframe, layout.cframe_frame) {
         (Some(cframe), Some(frame)) => memory.pointer(tstate + cframe).and_then(|c| memory.pointer(c + frame)),
         _ => memory.pointer(tstate + layout.thread_frame),
     };
+    match first {
+        Ok(first) => raw_frames_from(memory, layout, first, most),
+        Err(fault) => (Vec::new(), Some(format!("its frames could not be reached: {fault}"))),
+    }
+}
+
+/// The same from this frame on.
+fn raw_frames_from(memory: &dyn Memory, layout: &Layout, first: Addr, most: usize) -> (Vec<Raw>, Option<String>) {
+    /// Bytes of a frame that are read at once: all offsets of interest lie below.
+    const HEAD: usize = 128;
     let mut list = Vec::new();
     let mut seen = HashSet::new();
     let most = most.min(MOST_FRAMES);
-    let mut next = match first {
-        Ok(address) => address,
-        Err(fault) => return (list, Some(format!("its frames could not be reached: {fault}"))),
-    };
+    let mut next = first;
     while !next.is_null() {
         if !seen.insert(next) {
             return (list, Some(format!("its list of frames runs in a circle at {next}")));

@@ -260,6 +260,8 @@ kinds! {
     TRIO_TASK         = "trio_task", "trio task", EventLoop, Topic::Task, Outside, Is;
     TRIO_LOCK         = "trio_lock", "trio.Lock", EventLoop, Lock, Outside, Holds;
     TRIO_LIMITER      = "trio_limiter", "trio.CapacityLimiter", EventLoop, Units, Outside, TookUnit;
+    GREENLET          = "greenlet", "greenlet", EventLoop, Topic::Task, Outside, Is;
+    GREENLET_LOCK     = "greenlet_lock", "lock of greenlets", EventLoop, Lock, Outside, Holds;
     EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Keeps;
     TASK_EVENT        = "task_event", "event of an event loop", EventLoop, Event, Outside, Sets;
     FILE_LOCK         = "file_lock", "file lock", Kernel, FileLock, Outside, Holds;

@@ -220,7 +220,7 @@ pub(super) fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
     Resource {
         key: key(process, task.kind, task.object),
         process: process.context.process,
-        label: format!("task {}", task.name).into(),
+        label: format!("{} {}", if task.kind == kinds::GREENLET { "greenlet" } else { "task" }, task.name).into(),
         state: Vec::new(),
         role: None,
     }

@@ -11,6 +11,7 @@ mod executors;
 mod futures;
 mod generators;
 pub(crate) mod gil;
+mod greenlet_waits;
 mod greenlets;
 mod holders;
 mod lock_names;
@@ -40,12 +41,13 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::image::{Addr, Memory};
-use crate::python::Python;
 use crate::python::finalisers::{self, Finaliser};
+use crate::python::greenlets::Greenlet;
 use crate::python::heap;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::reach::{self, Reached};
 use crate::python::retries::Change;
+use crate::python::{self, Python};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::Handled;
 use crate::waits::family::{Family, Registered, Way};
@@ -118,6 +120,7 @@ pub(crate) struct Facts<'a> {
     bound: OnceCell<Option<HashSet<(String, Addr)>>>,
     sections: OnceCell<Vec<Section>>,
     led_to: OnceCell<Vec<HashSet<Addr>>>,
+    greenlets: OnceCell<Option<Vec<Greenlet>>>,
 }
 
 impl<'a> Facts<'a> {
@@ -142,6 +145,7 @@ impl<'a> Facts<'a> {
             bound: OnceCell::new(),
             sections: OnceCell::new(),
             led_to: OnceCell::new(),
+            greenlets: OnceCell::new(),
         })
     }
 
@@ -149,6 +153,23 @@ impl<'a> Facts<'a> {
     /// is unknown, but its thread state is known.
     fn thread_with_ident(&self, process: &Process<'_>, ident: u64) -> Option<usize> {
         process.pthread(Addr(ident)).or_else(|| process.position(self.inspector.with_ident(ident)?.tid?))
+    }
+
+    /// The greenlets that are switched out, where a thread runs their hub.
+    fn greenlets(&self) -> &[Greenlet] {
+        self.greenlets_if_known().unwrap_or_default()
+    }
+
+    /// The same; `None` where they cannot be listed.
+    fn greenlets_if_known(&self) -> Option<&[Greenlet]> {
+        let find = || {
+            let mut tids = self.inspector.living().filter_map(|(_, state)| state.tid);
+            match tids.any(|tid| greenlets::hub(self, tid).is_some()) {
+                true => python::greenlets::suspended(&self.inspector),
+                false => Some(Vec::new()),
+            }
+        };
+        self.greenlets.get_or_init(find).as_deref()
     }
 
     /// The objects that the thread of a state can reach.
@@ -310,6 +331,8 @@ pub(crate) const FAMILY: Registered = Registered {
         kinds::TRIO_TASK,
         kinds::TRIO_LOCK,
         kinds::TRIO_LIMITER,
+        kinds::GREENLET,
+        kinds::GREENLET_LOCK,
         kinds::EVENT_LOOP,
         kinds::TASK_EVENT,
         kinds::DASK_LOCK,
@@ -361,6 +384,7 @@ impl Family for Cpython<'_> {
         event_loops::find(self, blocked, out);
         trio::find(self, blocked, out);
         task_waits::find(self, blocked, out);
+        greenlet_waits::find(self, blocked, out);
         lock_names::find(self, blocked, out);
         clusters(self, blocked, out);
     }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::greenlet_waits;
 use super::loops;
 use super::signals;
 use super::task_reach::{NAMES_TASKS, OfTask, all_of_task, ends_all, ends_process, may_end, may_fail, names_end};
@@ -280,6 +281,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
             interruptions(facts, process, wait, out);
         }
         of_tasks(facts, process, own, &rings, out);
+        greenlet_waits::wake_sources(facts, process, own, &rings, out);
         trio_wake_sources::find(facts, process, own, &rings, out);
     }
 }
