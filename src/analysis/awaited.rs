@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use crate::image::Image;
 use crate::image::live::Awaited;
-use crate::waits::Observations;
 use crate::waits::model::{Party, Scope};
+use crate::waits::{Observations, Wait, kinds};
 
 /// Objects outside the captured processes that these wait for.
 pub(super) fn outside(image: &Image, observations: &Observations) -> BTreeSet<Awaited> {
@@ -28,6 +28,18 @@ pub(super) fn outside(image: &Image, observations: &Observations) -> BTreeSet<Aw
     for known in observations.known_wakers.iter().filter(|known| known.is_reportable) {
         if let Scope::Process(process) = known.resource.scope
             && let Some(process) = image.processes.get(process)
+        {
+            awaited.insert(Awaited::AddressSpace { of: process.pid });
+        }
+    }
+    // A process with the same address space may have what seems to be the waiter's own, or post its semaphore.
+    for hold in observations.holds.iter().filter(|hold| hold.gone.is_none()) {
+        let is_shared_by_all = |wait: &&Wait| {
+            wait.resource == hold.resource && (wait.waiter == hold.holder || *wait.resource.kind == *kinds::SEMAPHORE)
+        };
+        if let Scope::Process(process) = hold.resource.scope
+            && let Some(process) = image.processes.get(process)
+            && observations.waits.iter().any(|wait| is_shared_by_all(&wait))
         {
             awaited.insert(Awaited::AddressSpace { of: process.pid });
         }

@@ -82,6 +82,8 @@ pub(crate) struct ProcessImage {
     pub parent_threads: Vec<(i32, String)>,
     /// The parent's process id where both have one address space: between vfork and exec, and after clone with CLONE_VM.
     pub shares_memory_of: Option<i32>,
+    /// It has called no exec since it was forked (PF_FORKNOEXEC): what its parent had locked is locked here. `None` where unknown.
+    pub is_copy: Option<bool>,
     /// The program's path as the target sees it.
     pub exe: Option<PathBuf>,
     /// Its argument vector.
@@ -377,6 +379,7 @@ impl ProcessImage {
             parent: None,
             parent_threads: Vec::new(),
             shares_memory_of: None,
+            is_copy: None,
             exe: None,
             cmdline: Vec::new(),
             threads: Vec::new(),

@@ -60,6 +60,8 @@ pub(super) struct SavedProcess {
     pub(super) parent_threads: Vec<(i32, String)>,
     #[serde(default)]
     pub(super) shares_memory_of: Option<i32>,
+    #[serde(default)]
+    pub(super) is_copy: Option<bool>,
     pub(super) exe: Option<PathBuf>,
     pub(super) cmdline: Vec<String>,
     pub(super) tracer: Option<(i32, String)>,
@@ -170,6 +172,7 @@ impl SavedProcess {
             parent: image.parent,
             parent_threads: image.parent_threads.clone(),
             shares_memory_of: image.shares_memory_of,
+            is_copy: image.is_copy,
             exe: image.exe.clone(),
             cmdline: image.cmdline.clone(),
             tracer: image.tracer.clone(),

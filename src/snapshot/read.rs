@@ -160,6 +160,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
         parent: saved.parent,
         parent_threads: saved.parent_threads,
         shares_memory_of: saved.shares_memory_of,
+        is_copy: saved.is_copy,
         exe: saved.exe,
         cmdline: saved.cmdline,
         threads,

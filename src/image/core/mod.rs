@@ -107,6 +107,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         parent: Some(process.parent).filter(|parent| *parent > 0),
         parent_threads: Vec::new(),
         shares_memory_of: None,
+        is_copy: None,
         exe: program.map(Into::into),
         cmdline: process.arguments,
         threads: images,

@@ -63,7 +63,7 @@ pub(super) fn resolve(proc_fs: &ProcFs, captured: &BTreeSet<i32>, awaited: &BTre
             }
             Awaited::Memory { of, file: (device, inode) } => {
                 found.extend(descendants(proc_fs, *of).into_iter().filter(|pid| {
-                    let maps = proc_fs::mappings(&proc_fs.process(*pid)).unwrap_or_default();
+                    let maps = proc_fs::mappings(&proc_fs.shared(*pid)).unwrap_or_default();
                     maps.iter().any(|mapping| mapping.shared && (mapping.device, mapping.inode) == (*device, *inode))
                 }));
             }

@@ -35,7 +35,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let may_lock = |(process, tries): (&ProcessImage, &bool)| *tries && has_lockable(&proc_fs.process(process.pid));
     let mut locked = LockedFiles::new(proc_fs, processes.iter().zip(&tries).any(may_lock));
     let handled: Vec<(i32, u64)> =
-        processes.iter().map(|process| (process.pid, caught(&proc_fs.process(process.pid)))).collect();
+        processes.iter().map(|process| (process.pid, caught(&proc_fs.shared(process.pid), process))).collect();
     // Without a handler their signals end the process.
     let with_handlers = handled.iter().filter(|(_, signals)| signals & !FAULT_SIGNALS != 0);
     let timers = with_handlers.filter_map(|(pid, _)| Some((*pid, timers(&proc_fs.process(*pid))?))).collect();
@@ -176,13 +176,21 @@ fn stopped_by(proc_fs: &ProcFs, pid: i32) -> Option<i32> {
     std::str::from_utf8(last).ok()?.parse().ok().filter(|signal| STOPPING.contains(signal))
 }
 
-/// SIGCANCEL and SIGSETXID of glibc and musl: 32 to 34, from bit 31 on.
-const INTERNAL_SIGNALS: u64 = 0b111 << 31;
+/// The signals that the C library keeps for itself: 32 and 33 of glibc, and 34 of musl, too.
+const INTERNAL_SIGNALS: u64 = 0b11 << 31;
+const INTERNAL_TO_MUSL: u64 = 1 << 33;
 
 /// The signals that a process has handlers for, one bit each; all where that can't be read.
-fn caught(directory: &Path) -> u64 {
+fn caught(directory: &Path, process: &ProcessImage) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
-    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
+    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0)
+        & !INTERNAL_SIGNALS
+        & if has_musl(process) { !INTERNAL_TO_MUSL } else { !0 }
+}
+
+/// Whether its C library is musl, linked dynamically.
+fn has_musl(process: &ProcessImage) -> bool {
+    process.mappings.iter().filter_map(|mapping| mapping.path.as_deref()).any(|path| path.contains("musl"))
 }
 
 /// The signals of a process's timers (proc(5), /proc/pid/timers): "signal: 34/0000000000000000".
@@ -244,7 +252,7 @@ fn of_open_files(proc_fs: &ProcFs, files: &BTreeSet<String>, locks: &mut Vec<Fil
     let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
     let mut found: Vec<FileLock> = Vec::new();
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        let directory = proc_fs.process(pid);
+        let directory = proc_fs.shared(pid);
         let list = descriptors(&directory).unwrap_or_default();
         for descriptor in list.iter().filter(|descriptor| files.contains(&descriptor.target)) {
             let text = std::fs::read_to_string(directory.join("fdinfo").join(descriptor.number.to_string()));
@@ -405,7 +413,7 @@ fn others(
     let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids.filter(|pid| !captured.contains(pid) && *pid != own) {
-        let directory = proc_fs.process(pid);
+        let directory = proc_fs.shared(pid);
         let list = match descriptors(&directory) {
             Ok(list) => list,
             Err(error) => {

@@ -176,6 +176,8 @@ pub(super) struct ProcessFacts {
     pub(super) pid: i32,
     /// A thread of it that lives.
     pub(super) living_thread: i32,
+    /// It has called no exec since it was forked.
+    pub(super) is_copy: Option<bool>,
     /// Its parent.
     pub(super) parent: Option<i32>,
     /// Its id in the innermost namespace.
@@ -262,10 +264,12 @@ impl ProcessFacts {
         let (command_line, whole_arguments) = proc_fs::command_line(&directory);
         let (strings, whole_environment) = proc_fs::beginning(&directory.join("environ"), LARGEST_ENVIRONMENT);
         let cut = [("arguments", whole_arguments), ("environment", whole_environment)];
+        let stat = proc_fs::stat(&proc_fs.task(pid, pid));
         let facts = ProcessFacts {
             pid,
             living_thread,
-            parent: proc_fs::stat(&proc_fs.task(pid, pid)).map(|stat| stat.parent).filter(|&parent| parent > 0),
+            is_copy: stat.as_ref().map(proc_fs::Stat::is_copy),
+            parent: stat.map(|stat| stat.parent).filter(|&parent| parent > 0),
             namespace_pid: main.and_then(|main| main.innermost_id).unwrap_or(pid),
             program: proc_fs::program(&directory),
             command_line,

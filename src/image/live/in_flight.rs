@@ -102,7 +102,7 @@ impl All {
         let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return all };
         let now = since_boot().zip(SystemTime::now().duration_since(UNIX_EPOCH).ok());
         for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-            let directory = proc_fs.process(pid);
+            let directory = proc_fs.shared(pid);
             for descriptor in descriptors(&directory).unwrap_or_default() {
                 if let Some(inode) = socket_inode(&descriptor.target) {
                     all.owners.entry(inode).or_default().insert(pid);

@@ -652,6 +652,7 @@ impl LiveTarget {
                 ns_pid: facts.namespace_pid,
                 parent: facts.parent,
                 parent_threads,
+                is_copy: facts.is_copy,
                 shares_memory_of: facts.parent.filter(|parent| sys::have_same_memory(pid, *parent) == Some(true)),
                 exe: facts.program,
                 cmdline: facts.command_line,

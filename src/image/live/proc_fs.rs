@@ -76,6 +76,12 @@ pub(super) struct Stat {
 }
 
 impl Stat {
+    /// PF_FORKNOEXEC (linux/sched.h): forked, and no exec since.
+    pub(super) fn is_copy(&self) -> bool {
+        const FORKED_WITHOUT_EXEC: u32 = 0x40;
+        self.flags & FORKED_WITHOUT_EXEC != 0
+    }
+
     /// Whether it has exited.
     pub(super) fn is_dead(&self) -> bool {
         has_exited(self.state)
@@ -111,6 +117,11 @@ impl ProcFs {
     /// Directory of a process, or of any thread: the kernel finds those too, without listing them.
     pub(super) fn process(&self, pid: i32) -> PathBuf {
         self.root.join(pid.to_string())
+    }
+
+    /// Directory of what the threads of a process share, as maps and descriptors: that of a main thread that has ended has none.
+    pub(super) fn shared(&self, pid: i32) -> PathBuf {
+        self.process(self.living_thread(pid).unwrap_or(pid))
     }
 
     /// Directory of a thread.

@@ -38,7 +38,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<Sharers>
     let mut unread = Vec::new();
     // lockscope maps no memory of others.
     for pid in pids.into_iter().filter(|pid| *pid != own) {
-        let directory = proc_fs.process(pid);
+        let directory = proc_fs.shared(pid);
         let mut ids = || {
             let (ids, is_cut) = threads(proc_fs, pid);
             sees_all &= !is_cut;

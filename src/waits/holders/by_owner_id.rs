@@ -3,7 +3,7 @@
 //! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`](crate::image::Gap). The rule is that of design
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
-use crate::image::share_fork_ancestor;
+use crate::image::{TaskState, share_fork_ancestor};
 use crate::limits::holders::{GENERATIONS, GREATEST_ID};
 use crate::waits::blocked_on::{Owner, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -19,7 +19,14 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, o
     let others = blocked.processes().iter().filter(of_memory);
     let known = std::iter::once(process).chain(others).find_map(|one| Some((one, one.libc_tid(owner.tid)?)));
     if let Some((of, position)) = known {
-        out.holds.push(held_by_thread(process, (of, position), wait, owner));
+        let hold = held_by_thread(process, (of, position), wait, owner);
+        out.holds.push(match another_with_its_id(blocked, process, wait, (of, position), owner) {
+            Some(doubt) => {
+                let evidence = hold.evidence.into_iter().chain([doubt]).collect();
+                Hold { strength: Strength::Candidate, evidence, ..hold }
+            }
+            None => hold,
+        });
         return;
     }
     // The kernel gives no task a greater id (PID_MAX_LIMIT): the word is of another kind, or damaged, and names no
@@ -39,6 +46,9 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, o
                     Gone::ProcessDead,
                     "the lock word says that its owner died",
                 ));
+            } else if let Some(pid) = copy_among_sharers(blocked, process, (*device, *inode), owner.tid) {
+                let why = "may be the copy of the thread that has it, whose own process has ended";
+                out.nobody_named(resource, format!("the first thread of process {pid} {why}"));
             } else if let Some(sharers) = known_to_lack(process, (*device, *inode), owner.tid) {
                 let text = match sharers {
                     1 => format!(
@@ -70,10 +80,58 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, o
     }
 }
 
+/// Why the number of the owner may be that of another thread than the captured one: one of another PID namespace that maps the same
+/// memory, or one made by clone() that has the waiter's own descriptor.
+fn another_with_its_id(
+    blocked: &Blocked<'_>,
+    process: &Process<'_>,
+    wait: &ThreadWait,
+    (of, position): (&Process<'_>, usize),
+    owner: &Owner,
+) -> Option<String> {
+    if let Scope::Shared(device, inode, _) = &wait.blocked_on.resource.key.scope {
+        let sharers = process.context.all.kernel.sharers(*device, *inode)?;
+        let others = sharers.processes.iter().filter(|(pid, _)| *pid != of.context.image.pid);
+        let unread = sharers.unread.iter().map(|(pid, _, ids)| (pid, ids));
+        let mut others = others.map(|(pid, ids)| (pid, ids)).chain(unread);
+        let other = others.find(|(_, ids)| ids.contains(&owner.tid)).map(|(pid, _)| *pid)?;
+        return Some(format!("process {other} maps it, too, and has a thread that calls itself {}", owner.tid));
+    }
+    let is_waiter = of.context.process == wait.process && position == wait.thread;
+    let owner_of_memory = process.context.memory_owner();
+    let shares = |other: &&Process<'_>| {
+        other.context.process != process.context.process && other.context.memory_owner() == owner_of_memory
+    };
+    let other = blocked.processes().iter().find(shares).filter(|_| is_waiter)?;
+    Some(format!("process {} has the same memory, and may have the waiter's descriptor", other.context.image.pid))
+}
+
 /// The process whose memory this one has, where it is not captured.
 fn uncaptured_owner_of_memory(blocked: &Blocked<'_>, process: &Process<'_>) -> Option<i32> {
     let owner = blocked.processes().get(process.context.memory_owner())?;
     owner.context.image.shares_memory_of
+}
+
+/// A process that maps a file and was forked after this id was given out, without an exec since: its first thread may be the copy of
+/// the thread with that id.
+fn copy_among_sharers(
+    blocked: &Blocked<'_>,
+    process: &Process<'_>,
+    (device, inode): ((i32, i32), u64),
+    id: i32,
+) -> Option<i32> {
+    let sharers = process.context.all.kernel.sharers(device, inode)?;
+    // Whose parent has ended is another's child now; whose parent maps the file, too, is that one's copy.
+    let is_sharer = |pid: &i32| sharers.processes.iter().any(|(other, _)| other == pid);
+    let may_be = |pid: i32| {
+        let captured = blocked.processes().iter().find(|one| one.context.image.pid == pid);
+        captured.is_none_or(|one| {
+            let image = one.context.image;
+            image.is_copy != Some(false) && !image.parent.is_some_and(|parent| is_sharer(&parent))
+        })
+    };
+    // Ids grow.
+    sharers.processes.iter().map(|(pid, _)| *pid).find(|pid| *pid > id && may_be(*pid))
 }
 
 /// How many processes map a file, if all of them are known and none has a thread of this id.
@@ -215,6 +273,14 @@ fn held_by_missing_thread(blocked: &Blocked<'_>, process: &Process<'_>, resource
         return absent_holder(process, resource, owner, Gone::LeftInParent, &text);
     }
     let text = format!("no thread of process {} has the id {}", process.context.image.pid, owner.tid);
+    // An id from before the fork may be that of the thread that forked, whose process has ended meanwhile.
+    let image = process.context.image;
+    let is_from_before = image.is_copy == Some(true) && owner.tid < image.ns_pid;
+    let lives = |copy: &ThreadView<'_>| copy.image.state != TaskState::Zombie;
+    if let Some(copy) = copy_of(process, lives).filter(|_| is_from_before) {
+        let hold = held_by_copy(process, copy, resource, owner, "a thread that has ended, or which it is a copy of,");
+        return Hold { strength: Strength::Candidate, ..hold };
+    }
     absent_holder(process, resource, owner, Gone::Exited, &text)
 }
 

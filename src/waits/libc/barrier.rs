@@ -32,7 +32,11 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, 
     let behind = behind(blocked, wait);
     let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
     // Any remaining thread may start further threads. So only no remaining thread at all is certainly too few.
-    if let (true, Some(Counted { arrived, count })) = (others.is_empty(), counted) {
+    let owner = process.context.memory_owner();
+    let shares =
+        |other: &Process<'_>| other.context.process != process.context.process && other.context.memory_owner() == owner;
+    let is_alone = !blocked.processes().iter().any(shares);
+    if let (true, true, Some(Counted { arrived, count })) = (others.is_empty(), is_alone, counted) {
         let joining = match behind.len() {
             0 => String::new(),
             1 => "; the one other thread joins one that waits here".into(),

@@ -202,7 +202,7 @@ pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let shaped = kind & !layout::KIND_BITS == 0 && is_owner;
     // A holder is counted as its user, too. A lock of another make may have any thread's id there: its creator's.
     let is_used = || case.word(base, layout::USERS).is_none_or(|users| (1..=MOST_USERS).contains(&users));
-    if shaped && owner != 0 && (by_libc(case) || is_used() && case.process.libc_tid(owner as i32).is_some()) {
+    if shaped && owner != 0 && (is_of_libc(case) || is_used() && case.process.libc_tid(owner as i32).is_some()) {
         return Some(owned(case, base, owner));
     }
     // A waiter at `__wrphase_futex` of an rwlock has value 2 too; only that uses WAIT_BITSET without an owner.
@@ -229,6 +229,13 @@ pub(super) fn by_libc(case: &Case<'_, '_>) -> bool {
     // A program that is linked statically has its own.
     !has_libc
         || modules.at(frame.pc).and_then(|at| modules.list.get(at)).is_none_or(|module| is_c_library(&module.name))
+}
+
+/// The same for certain: in a program that is linked statically a name must say so.
+fn is_of_libc(case: &Case<'_, '_>) -> bool {
+    const WAITS: &[&str] = &["__lll_lock_wait", "pthread_", "__pthread_", "___pthread_"];
+    let modules = case.process.context.symbols.modules();
+    by_libc(case) && (modules.list.iter().any(|module| is_c_library(&module.name)) || case.inside(WAITS))
 }
 
 /// A mutex with `__owner`.

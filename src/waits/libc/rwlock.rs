@@ -57,6 +57,9 @@ impl Word {
 
 /// Decode an rwlock wait.
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
+    if !super::mutex::by_libc(case) {
+        return None;
+    }
     let (base, field, mode) = base(case)?;
     let word = case.word(base, 0)?;
     let writer = case.word(base, layout::CURRENT_WRITER)?;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::Families;
-use crate::image::descriptors::FAULT_SIGNALS;
+use crate::image::descriptors::{FAULT_SIGNALS, NEWS_SIGNALS};
 use crate::waits::blocked_on::{Guards, LockCalls, ThreadWait};
 use crate::waits::family::{Way, signal_name};
 use crate::waits::holders::Blocked;
@@ -22,10 +22,6 @@ use crate::waits::thread::Process;
 const CANCEL: LockCalls = of_thread(&["pthread_cancel"]);
 /// The same of a wait that ends when a handler has run.
 const SIGNAL: LockCalls = of_thread(&["pthread_kill", "pthread_sigqueue"]);
-/// SIGALRM: whether its timer runs is not shown to others. Those of the other timers count the time of a processor, and sleepers use none.
-const ALARM: u32 = 14;
-/// Signals that glibc keeps for itself have these bits, and those of programs the ones around.
-const OF_LIBRARY: u64 = 0b11 << 31;
 
 const fn of_thread(calls: &'static [&'static str]) -> LockCalls {
     LockCalls {
@@ -79,8 +75,18 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
         if !rings.contains(&waiter) {
             continue;
         }
+        let owner = process.context.memory_owner();
+        let shares = |other: &&Process<'_>| {
+            other.context.process != process.context.process && other.context.memory_owner() == owner
+        };
+        if *kind(wait) == *kinds::SEMAPHORE {
+            for other in blocked.processes().iter().filter(shares) {
+                let by = Waker::Party(Party::Process(other.context.process));
+                out.wake_source_for(&waiter, by, "a process that has the same memory could give it");
+            }
+        }
         let (kernel, pid) = (&process.context.all.kernel, process.context.image.pid);
-        let handled = kernel.handled_by(pid).unwrap_or_default() & !FAULT_SIGNALS & !OF_LIBRARY;
+        let handled = kernel.handled_by(pid).unwrap_or_default() & !FAULT_SIGNALS;
         let is_signalled = is_interrupted(kind(wait)) && handled != 0;
         let calls = [(&CANCEL, is_cancelled(kind(wait))), (&SIGNAL, is_signalled)];
         for (calls, _) in calls.into_iter().filter(|(_, fits)| *fits) {
@@ -92,8 +98,9 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
                 }
             }
         }
-        let of_timers = kernel.signals_of_timers(pid) | 1 << (ALARM - 1);
-        let pending = (1..=64u32).filter(|signal| (handled & of_timers) >> (signal - 1) & 1 == 1);
+        // Nobody in the ring needs to send these.
+        let coming = kernel.signals_of_timers(pid) | NEWS_SIGNALS;
+        let pending = (1..=64u32).filter(|signal| (handled & coming) >> (signal - 1) & 1 == 1);
         for signal in pending.filter(|_| is_signalled) {
             let way = families.iter().find_map(|family| family.handler(process, signal, wait));
             if !matches!(way, Some(Way::Shut(_))) {
