@@ -282,7 +282,7 @@ pub(crate) struct KernelFacts {
     /// System V message queues that captured threads wait for.
     #[serde(default)]
     pub queues: Vec<MessageQueue>,
-    /// The children of captured processes in which a thread waits for a child.
+    /// The children of captured processes in which a thread waits for a child, or that handle the signal of its end.
     #[serde(default)]
     pub children: Vec<(i32, Vec<i32>)>,
     /// The signals that stopped captured processes.
@@ -402,6 +402,10 @@ impl KernelFacts {
 /// Signals that bring news of other processes and timers: SIGUSR1 10, SIGUSR2 12, SIGALRM 14, SIGCHLD 17, SIGIO 29, and
 /// those of real time.
 pub(crate) const NEWS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 33;
+/// SIGCHLD.
+pub(crate) const CHILD_ENDS: u64 = 1 << 16;
+/// SIGALRM, whose timer is not shown to others, and SIGIO: nobody needs to send these.
+pub(crate) const COMING_SIGNALS: u64 = 1 << 13 | 1 << 28;
 /// Signals that report a fault of the thread itself: SIGILL 4, SIGTRAP 5, SIGABRT 6, SIGBUS 7, SIGFPE 8, SIGSEGV 11,
 /// SIGSYS 31.
 pub(crate) const FAULT_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;

@@ -12,9 +12,16 @@ use super::names::text;
 use crate::image::{Addr, AddrMap, Memory, MemoryExt, saturated};
 use crate::limits;
 use crate::limits::python::{
-    LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_METACLASSES, MOST_WEAK,
+    LARGEST_INSTANCE, LARGEST_RING, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_METACLASSES, MOST_WEAK,
 };
 
+// `simplequeueobject` behind the head: a list and the position of its first item (up to 3.12), or a ring of items with the
+// positions for putting and getting (from 3.13 on) [DWARF of 3.11.7, 3.13.0].
+const QUEUE_LIST: u64 = 16;
+const RING_GET: u64 = 16;
+const RING_ITEMS: u64 = 24;
+const RING_CAPACITY: u64 = 32;
+const RING_COUNT: u64 = 40;
 // Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
 /// `PyTypeObject`: tp_name, tp_basicsize, tp_itemsize, tp_flags, tp_dictoffset.
 const NAME: u64 = 8;
@@ -511,13 +518,28 @@ impl<'a> Objects<'a> {
                 Some(used.map(|[key, _]| *key).take(saturated(most)).collect())
             }
             "collections.deque" => self.deque(object, most),
+            "_queue.SimpleQueue" => self.simple_queue(object, most),
             _ => None,
         }
     }
 
+    /// The items of a `SimpleQueue`.
+    fn simple_queue(&self, queue: Addr, most: u64) -> Option<Vec<Addr>> {
+        let list = self.field(queue, QUEUE_LIST).filter(|list| self.is(*list, IS_LIST));
+        if let Some(list) = list {
+            return self.sequence(list, most);
+        }
+        let field = |offset| self.field(queue, offset).map(|word| word.0);
+        let (get, capacity, count) = (field(RING_GET)?, field(RING_CAPACITY)?, field(RING_COUNT)?);
+        let items = self.field(queue, RING_ITEMS)?;
+        let fits = capacity.is_power_of_two() && capacity <= LARGEST_RING && count <= capacity && get < capacity;
+        let at = |position: u64| self.pointer(items + (get + position) % capacity * 8);
+        fits.then(|| (0..count.min(most)).filter_map(at).collect())
+    }
+
     /// The type of C that lays out an object: of a subclass, the class that it inherits the layout from.
     fn kind_of_container(&self, object: Addr) -> Option<Rc<str>> {
-        const KINDS: [&str; 3] = ["set", "frozenset", "collections.deque"];
+        const KINDS: [&str; 4] = ["set", "frozenset", "collections.deque", "_queue.SimpleQueue"];
         let name = self.class_name(object)?;
         let class = self.class(object)?;
         if KINDS.contains(&&*name) || !self.is_heap_class(class) {

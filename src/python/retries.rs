@@ -28,6 +28,9 @@ pub(crate) enum TimeOut {
     Raises(&'static str),
 }
 
+/// Classes whose objects end without that any code runs.
+const QUIET: &[&str] = &["NoneType", "bool", "int", "float", "str", "bytes"];
+
 /// A call that waits with a time-out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
@@ -90,6 +93,15 @@ pub(crate) fn until(
 ) -> Option<Vec<Change>> {
     let mut execution = Execution::new(inspector, frame, call, is_outermost)?;
     execution.run()?;
+    // Who has only what a queue keeps its items in can change these.
+    if !matches!(call.time_out, TimeOut::Raises("Empty" | "Full")) {
+        return Some(execution.changes.into_iter().collect());
+    }
+    let objects = inspector.objects();
+    let attributes = objects.attributes(call.object).unwrap_or_default().into_iter().map(|(_, value)| value);
+    let containers =
+        attributes.filter(|value| objects.sequence(*value, 1).is_some() || objects.items(*value).is_some());
+    execution.changes.extend(containers.map(Change::Of));
     Some(execution.changes.into_iter().collect())
 }
 
@@ -237,9 +249,9 @@ impl<'e> Execution<'e> {
             }
             Operation::StoreFast => {
                 let value = self.pop();
-                self.assigned.insert(argument, Some(value));
+                self.overwrite(argument, Some(value))?;
             }
-            Operation::DeleteFast => drop(self.assigned.insert(argument, None)),
+            Operation::DeleteFast => self.overwrite(argument, None)?,
             Operation::Pop => drop(self.pop()),
             Operation::Duplicate => self.copy(1),
             Operation::PushCopy => self.copy(usize::try_from(argument).ok()?),
@@ -329,6 +341,23 @@ impl<'e> Execution<'e> {
         Some(())
     }
 
+    /// Put something in the place of a variable. What was there may end by that, and code may run at its end.
+    fn overwrite(&mut self, index: u64, value: Option<Value>) -> Option<()> {
+        let before = match self.assigned.insert(index, value) {
+            Some(before) => before,
+            None => self.variables.get(usize::try_from(index).ok()?).map(|object| Value::Own(*object)),
+        };
+        let ends_quietly = |object: Addr| {
+            let class = self.objects.class(object).filter(|class| !self.objects.is_heap_class(*class));
+            let name = class.and_then(|class| self.objects.name_of_class(class));
+            object.is_null() || name.is_some_and(|name| QUIET.contains(&&*name))
+        };
+        match before {
+            Some(Value::Own(object) | Value::Shared(object, _)) => ends_quietly(object).then_some(()),
+            _ => Some(()),
+        }
+    }
+
     fn load_cell(&mut self, index: u64) -> Option<()> {
         let is_cell = |object: &Addr| self.objects.class(*object).is_some_and(|class| self.objects.is_cells(class));
         // Up to 3.10 cells are counted on their own; they stand behind the other variables.
@@ -358,7 +387,15 @@ impl<'e> Execution<'e> {
 
     fn load_attribute(&mut self, index: u64, is_method: bool) -> Option<()> {
         let name = self.name(index)?;
-        let object = self.pop().object()?;
+        let owner = self.pop();
+        let object = owner.object()?;
+        // Another object may come to stand in its place. Modules and classes stay.
+        if let Value::Shared(_, change) = owner
+            && !self.objects.is_class(object)
+            && self.objects.class_name(object).as_deref() != Some("module")
+        {
+            self.changes.insert(change);
+        }
         let is_known = name == self.call.method || self.call.queries.iter().any(|(query, _)| *query == name);
         let value = match object == self.call.object && is_known && self.objects.attribute(object, &name).is_none() {
             true => Value::Method(name),

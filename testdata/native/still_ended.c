@@ -56,9 +56,10 @@ static void files(void) {
         alarm(LATE);
     } else if (is("timer")) {
         timer_t timer;
-        struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2 };
+        int number = is("realtime") ? SIGRTMIN : SIGUSR2;
+        struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = number };
         struct itimerspec late = { .it_value.tv_sec = LATE };
-        handle(SIGUSR2, only_returns);
+        handle(number, only_returns);
         if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &late, 0)) abort();
     } else if (is("handled")) {
         handle(SIGUSR2, only_returns);
@@ -81,12 +82,23 @@ static NOINLINE void *takes_both(int own) {
 static void *takes_first(void *none) { (void)none; return takes_both(0); }
 static void *takes_second(void *none) { (void)none; return takes_both(1); }
 static void posts(int signal) { (void)signal; sem_post(&units[0]); }
+static void posts_by_value(union sigval none) { (void)none; sem_post(&units[0]); }
 
 /* A ring of two semaphores used as locks: a handler posts one, or main interrupts a wait. */
 static void semaphores(void) {
     sem_init(&units[0], 0, 1), sem_init(&units[1], 0, 1);
     if (is("alarm")) handle(SIGALRM, posts), alarm(LATE);
     if (is("kick")) handle(SIGUSR1, only_returns);
+    if (is("child-ends")) {
+        handle(SIGCHLD, posts);
+        if (child() == 0) sleep_long(), _exit(0);
+    }
+    if (is("calls-back")) {
+        timer_t timer;
+        struct sigevent event = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = posts_by_value };
+        struct itimerspec late = { .it_value.tv_sec = LATE };
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &late, 0)) abort();
+    }
     first_thread = start(takes_first), second_thread = start(takes_second);
     if (is("kick")) {
         ready(0);
@@ -306,6 +318,45 @@ static void removed_set(void) {
     _exit(0);
 }
 
+static pthread_mutex_t kept = PTHREAD_MUTEX_INITIALIZER;
+static NOINLINE void take_kept(void) { pthread_mutex_lock(&kept); }
+static void *wants_kept(void *none) { (void)none; pthread_mutex_lock(&kept); return 0; }
+
+/* A process forks while it has a lock, and ends: the thread that forked has the lock in the child, under another id. */
+static void forked_with_a_lock(void) {
+    int ends[2];
+    char byte;
+    if (pipe(ends)) abort();
+    take_kept();
+    if (fork() == 0) {
+        close(ends[1]);
+        alarm(120);
+        if (read(ends[0], &byte, 1) != 0) abort();
+        first_thread = start(wants_kept);
+        ready(0);
+        sleep_long();
+        pthread_mutex_unlock(&kept);
+        _exit(0);
+    }
+    _exit(0);
+}
+
+static sem_t *shared_unit;
+static void *posts_late(void *none) { sleep_long(); sem_post(shared_unit); return none; }
+
+/* A child's main thread ends, and another of its threads posts later: the process lives on. */
+static void poster_without_main(void) {
+    shared_unit = mmap(0, sizeof *shared_unit, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    sem_init(shared_unit, 1, 0);
+    pid_t other = child();
+    if (other == 0) {
+        start(posts_late);
+        pthread_exit(0);
+    }
+    ready(other);
+    sem_wait(shared_unit);
+}
+
 int main(int number, char **arguments) {
     alarm(120);
     if (number < 2) return 2;
@@ -321,6 +372,8 @@ int main(int number, char **arguments) {
     else if (!strncmp(which, "semaphore-", 10)) named_semaphore();
     else if (!strcmp(which, "makers")) locks_with_makers();
     else if (!strcmp(which, "set")) removed_set();
+    else if (!strcmp(which, "forked-with-a-lock")) forked_with_a_lock();
+    else if (!strcmp(which, "poster-without-main")) poster_without_main();
     else return 2;
     return 0;
 }

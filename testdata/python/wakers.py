@@ -1887,6 +1887,142 @@ def jobs_asked_for_again_until_an_event_that_comes_after_a_lock():
     asks_until_stopped(jobs, stopped)
 
 
+class Job:
+    """What tells somebody when it ends."""
+
+    def __init__(self, tell):
+        self.tell = tell
+
+    def __del__(self):
+        self.tell()
+
+
+def jobs_asked_for_again_until_the_last_job_ends():
+    truth("blocked", asleep=1)
+    jobs, stopped = queue.Queue(), threading.Event()
+    job = Job(stopped.set)
+    ready()
+    while not stopped.is_set():
+        try:
+            job = jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            job = None
+    del job
+
+
+STOPPED = threading.Event()
+
+
+def jobs_asked_for_again_until_an_event_that_another_replaces():
+    truth("blocked", asleep=1)
+
+    def replace():
+        global STOPPED
+        time.sleep(LAST)
+        STOPPED = ended
+
+    jobs, ended = queue.Queue(), threading.Event()
+    ended.set()
+    start(replace)
+    ready()
+    while not STOPPED.is_set():
+        try:
+            jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+def jobs_asked_for_again_that_another_adds_without_a_word():
+    truth("blocked", asleep=1)
+    jobs = queue.Queue()
+
+    def add(items):
+        time.sleep(LAST)
+        items.append(1)
+
+    start(add, "add", jobs.queue)
+    ready()
+    while True:
+        try:
+            return jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+# What is in queues that are written in C is within reach of who takes it out.
+
+def event_set_by_the_next_work_of_a_pool():
+    truth("blocked", asleep=1)
+    from concurrent.futures import ThreadPoolExecutor
+    pool, done = ThreadPoolExecutor(1), threading.Event()
+    pool.submit(time.sleep, LAST)
+    pool.submit(done.set)
+    ready()
+    done.wait()
+
+
+def event_in_a_simple_queue():
+    truth("blocked", asleep=1)
+    carrier, done = queue.SimpleQueue(), threading.Event()
+    carrier.put(done)
+
+    def take(queue):
+        time.sleep(LAST)
+        queue.get().set()
+
+    start(take, "take", carrier)
+    ready()
+    done.wait()
+
+
+def event_set_by_a_wrapper_of_a_method():
+    truth("blocked", asleep=1)
+    done = threading.Event()
+
+    def call(what):
+        time.sleep(LAST)
+        what()
+
+    start(call, "call", done.set.__call__)
+    ready()
+    done.wait()
+
+
+# A semaphore of multiprocessing with one unit is not always a lock of who has taken it.
+
+def takes_late(jobs):
+    time.sleep(LAST)
+    jobs.get()
+
+
+def full_queue_of_processes():
+    truth("blocked", asleep=1)
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    jobs = context.Queue(1)
+    consumer = context.Process(target=takes_late, args=(jobs,), daemon=True)
+    consumer.start()
+    jobs.put(1)
+    ready()
+    jobs.put(2)
+
+
+def releases_late(lock):
+    time.sleep(LAST)
+    lock.release()
+
+
+def lock_of_processes_that_another_releases():
+    truth("blocked", asleep=1)
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    lock = context.Lock()
+    lock.acquire()
+    context.Process(target=releases_late, args=(lock,), daemon=True).start()
+    ready()
+    lock.acquire()
+
+
 class Waiting:
     """Who waits until there are items, or it is closed."""
 

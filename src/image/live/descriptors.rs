@@ -18,7 +18,7 @@ use super::sleeping;
 use super::sockets::Sockets;
 use crate::arch::system_calls::{Child, Waits};
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FAULT_SIGNALS, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked,
+    Asked, CHILD_ENDS, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked,
     queue_asked, semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
 use crate::image::{ProcessImage, ThreadImage};
@@ -36,16 +36,15 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let mut locked = LockedFiles::new(proc_fs, processes.iter().zip(&tries).any(may_lock));
     let handled: Vec<(i32, u64)> =
         processes.iter().map(|process| (process.pid, caught(&proc_fs.shared(process.pid), process))).collect();
-    // Without a handler their signals end the process.
-    let with_handlers = handled.iter().filter(|(_, signals)| signals & !FAULT_SIGNALS != 0);
-    let timers = with_handlers.filter_map(|(pid, _)| Some((*pid, timers(&proc_fs.process(*pid))?))).collect();
+    let timers = handled.iter().filter_map(|(pid, _)| Some((*pid, timers(&proc_fs.process(*pid))?))).collect();
+    let children = children(proc_fs, processes, &handled);
     let mut facts = KernelFacts {
         semaphores: semaphores(proc_fs, processes),
         handled,
         timers,
         frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
         queues: queues(proc_fs, processes),
-        children: children(proc_fs, processes),
+        children,
         sharers: sharers::read(proc_fs, processes),
         stopped: processes.iter().filter_map(|one| Some((one.pid, stopped_by(proc_fs, one.pid)?))).collect(),
         own_pipes: own_pipes(),
@@ -236,14 +235,16 @@ fn locked_files(process: &ProcessImage, asked: &[Asked]) -> Vec<String> {
     numbers.filter_map(|number| Some(descriptor(number)?.target.clone())).collect()
 }
 
-/// The children of those processes in which a thread waits for a child.
-fn children(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<(i32, Vec<i32>)> {
+/// The children of those processes in which a thread waits for a child, or that handle the signal of its end.
+fn children(proc_fs: &ProcFs, processes: &[ProcessImage], handled: &[(i32, u64)]) -> Vec<(i32, Vec<i32>)> {
     let waits = |process: &&ProcessImage| {
         let calls = process.threads.iter().filter_map(ThreadImage::call);
         let mut rows = calls.filter_map(|call| process.architecture.system_call(call.number));
         rows.any(|row| matches!(row.waits, Waits::Child(Child::Id | Child::Kind)))
     };
-    processes.iter().filter(waits).map(|process| (process.pid, proc_fs.children(process.pid))).collect()
+    let is_told = |pid: i32| handled.iter().any(|(of, signals)| *of == pid && signals & CHILD_ENDS != 0);
+    let asked = processes.iter().filter(|process| waits(process) || is_told(process.pid));
+    asked.map(|process| (process.pid, proc_fs.children(process.pid))).collect()
 }
 
 /// Put in the place of locks that belong to open files one for each process that has such an open file: its fdinfo has

@@ -75,6 +75,8 @@ impl Walk<'_, '_> {
                 let owner = bound.map(|bound| bound.object);
                 let is_module = |owner: &Addr| objects.class_name(*owner).as_deref() == Some("module");
                 self.todo.extend(owner.filter(|owner| !is_module(owner)));
+                // `lock.release.__call__`: a wrapper of a method has its object at the same place.
+                self.todo.extend(objects.field(object, 8).filter(|_| &*class == "method-wrapper"));
             }
             "cell" => self.todo.extend(objects.field(object, 0)),
             // Behind the items that it counts, a node of a context keeps what its memory had before (Python/hamt.c: the count,

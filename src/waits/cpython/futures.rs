@@ -12,18 +12,9 @@ use super::process_pools::POOL;
 use super::task_reach::{at_hand, called_at_end};
 use super::threading_objects::method;
 use crate::image::Addr;
-use crate::limits;
 use crate::limits::cpython::QUEUE_ITEMS;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::objects::Objects;
-
-// `simplequeueobject` behind the head: a list and the position of its first item (up to 3.12), or a ring of items with the
-// positions for putting and getting (from 3.13 on) [DWARF of 3.11.7, 3.13.0].
-const LIST: u64 = 16;
-const RING_GET: u64 = 16;
-const RING_ITEMS: u64 = 24;
-const RING_CAPACITY: u64 = 32;
-const RING_COUNT: u64 = 40;
 
 /// The threads that will set a future, or the result of a `multiprocessing.pool.ThreadPool`.
 #[derive(Debug, Clone)]
@@ -208,17 +199,5 @@ fn function(objects: &Objects<'_>, item: Addr) -> Option<String> {
 /// The items of a `SimpleQueue`.
 fn contents(objects: &Objects<'_>, queue: Addr) -> Vec<Addr> {
     let what = || format!("futures in the queue of a pool at {queue}");
-    let list = || objects.bounded_sequence(objects.field(queue, LIST)?, QUEUE_ITEMS, what);
-    let ring = || {
-        let field = |offset| objects.field(queue, offset).map(|word| word.0);
-        let (get, capacity, count) = (field(RING_GET)?, field(RING_CAPACITY)?, field(RING_COUNT)?);
-        let items = objects.field(queue, RING_ITEMS)?;
-        if capacity.is_power_of_two() && capacity > QUEUE_ITEMS {
-            limits::met(QUEUE_ITEMS, what(), "items of one queue");
-        }
-        let fits = capacity.is_power_of_two() && capacity <= QUEUE_ITEMS && count <= capacity && get < capacity;
-        let at = |position: u64| objects.pointer(items + (get + position) % capacity * 8);
-        fits.then(|| (0..count).filter_map(at).collect())
-    };
-    list().or_else(ring).unwrap_or_default()
+    objects.bounded_sequence(queue, QUEUE_ITEMS, what).unwrap_or_default()
 }

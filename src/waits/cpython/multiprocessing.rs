@@ -73,10 +73,13 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
             let is_of = |block: &Entered| {
                 block.object == *object || objects.attribute(block.object, "_semlock") == Some(*object)
             };
-            is_in_block |= facts.inspector.entered().iter().any(is_of);
+            let is_entered = facts.inspector.entered().iter().any(is_of);
+            is_in_block |= is_entered;
             let hold = exact_hold(&resource.key, holder, None, vec![evidence]);
-            // For a semaphore it shows only that this process has taken it more often than posted it.
-            let strength = if number(UNITS) == 1 { hold.strength } else { Strength::Candidate };
+            // Of all but a recursive lock it shows only that this process has taken it more often than posted it, as it does
+            // of the slots of a bounded queue. Who is in its block gives it back.
+            let is_owned = number(KIND) != SEMAPHORE || number(UNITS) == 1 && is_entered;
+            let strength = if is_owned { hold.strength } else { Strength::Candidate };
             out.holds.push(Hold { strength, ..hold });
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::Families;
-use crate::image::descriptors::{FAULT_SIGNALS, NEWS_SIGNALS};
+use crate::image::descriptors::{CHILD_ENDS, COMING_SIGNALS, FAULT_SIGNALS};
 use crate::waits::blocked_on::{Guards, LockCalls, ThreadWait};
 use crate::waits::family::{Way, signal_name};
 use crate::waits::holders::Blocked;
@@ -22,6 +22,9 @@ use crate::waits::thread::Process;
 const CANCEL: LockCalls = of_thread(&["pthread_cancel"]);
 /// The same of a wait that ends when a handler has run.
 const SIGNAL: LockCalls = of_thread(&["pthread_kill", "pthread_sigqueue"]);
+
+/// The signal of timers that call a function (SIGEV_THREAD): glibc keeps it for these.
+const CALLS_BACK: u32 = 32;
 
 const fn of_thread(calls: &'static [&'static str]) -> LockCalls {
     LockCalls {
@@ -98,8 +101,17 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
                 }
             }
         }
-        // Nobody in the ring needs to send these.
-        let coming = kernel.signals_of_timers(pid) | NEWS_SIGNALS;
+        if kernel.signals_of_timers(pid) >> (CALLS_BACK - 1) & 1 == 1 {
+            let what = "a timer of its process calls a function of the program on a thread of its own";
+            out.wake_source_for(&waiter, Waker::ByItself, what);
+        }
+        let in_ring = |child: i32| {
+            let of_child = |party: &Party| matches!(party, Party::Thread(process, _) | Party::Process(process) if blocked.processes().get(*process).is_some_and(|one| one.context.image.pid == child));
+            rings.iter().any(of_child)
+        };
+        let mut children = kernel.children.iter().filter(|(of, _)| *of == pid).flat_map(|(_, children)| children);
+        let child_ends = if children.any(|child| !in_ring(*child)) { CHILD_ENDS } else { 0 };
+        let coming = kernel.signals_of_timers(pid) | COMING_SIGNALS | child_ends;
         let pending = (1..=64u32).filter(|signal| (handled & coming) >> (signal - 1) & 1 == 1);
         for signal in pending.filter(|_| is_signalled) {
             let way = families.iter().find_map(|family| family.handler(process, signal, wait));

@@ -35,6 +35,24 @@ pub(super) fn find(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Obs
     ends::narrow(blocked, families, out);
     interrupted::wake_sources(blocked, families, out);
     of_ends(blocked, families, out);
+    of_io_rings(blocked, out);
+}
+
+/// What the kernel still does for a process that has an io_uring, after a time-out or another end: write, read, wake.
+fn of_io_rings(blocked: &Blocked<'_>, out: &mut Observations) {
+    let has_ring = |process: &Process<'_>| {
+        let mut paths = process.context.image.mappings.iter().filter_map(|mapping| mapping.path.as_deref());
+        paths.any(|path| path.contains("[io_uring]"))
+    };
+    let known: HashSet<ResourceKey> = out.known_wakers.iter().map(|known| known.resource.clone()).collect();
+    for wait in blocked.waits().iter().filter(|wait| known.contains(&wait.blocked_on.resource.key)) {
+        let process = blocked.process(wait);
+        if has_ring(process) {
+            let what = "its process has an io_uring, by which the kernel may still do that".to_owned();
+            let resource = wait.blocked_on.resource.key.clone();
+            out.wake_sources.push(WakeSource { resource, waiter: None, by: Waker::ByItself, what });
+        }
+    }
 }
 
 /// Things that threads of a process give.
