@@ -103,6 +103,8 @@ limits! {
         HOOKS_IN_INTERPRETER: u64 = 1 << 10, Beyond "in every known version they stand within, or where a table says";
         /// Bytes of a thread state that are searched for references.
         LARGEST_STATE: u64 = 1 << 12, Beyond "the structure of every known version is smaller";
+        /// Bytes between the bounds of a greenlet's stack.
+        LARGEST_STACK: u64 = 1 << 30, Beyond "no stack is larger";
         /// Room in the ring of a `SimpleQueue`.
         LARGEST_RING: u64 = 1 << 24, Told "what is in that queue counts as unknown";
         /// Greenlets of one process.

@@ -15,15 +15,13 @@ use super::objects::Objects;
 use super::walk::frames_from;
 use crate::image::{Addr, Fault, Memory, MemoryExt};
 use crate::limits::Bounded;
-use crate::limits::python::MOST_GREENLETS;
+use crate::limits::python::{LARGEST_STACK, MOST_GREENLETS};
 
 /// The part in C++ stands third behind the head of an object, after its weak references and its attributes.
 const PART: u64 = 16;
 /// Words of that part that are searched, and the first that may be the stack's: a table of functions and the object stand first.
 const WORDS: u64 = 32;
 const FIRST: usize = 2;
-/// No stack is larger.
-const LARGEST_STACK: u64 = 1 << 30;
 /// `PyFrameObject.f_frame` behind the head, from 3.11 on.
 const INNER_FRAME: u64 = 8;
 

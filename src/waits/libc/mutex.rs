@@ -235,7 +235,8 @@ pub(super) fn by_libc(case: &Case<'_, '_>) -> bool {
 fn is_of_libc(case: &Case<'_, '_>) -> bool {
     const WAITS: &[&str] = &["__lll_lock_wait", "pthread_", "__pthread_", "___pthread_"];
     let modules = case.process.context.symbols.modules();
-    by_libc(case) && (modules.list.iter().any(|module| is_c_library(&module.name)) || case.inside(WAITS))
+    let is_static = !modules.list.is_empty() && !modules.list.iter().any(|module| is_c_library(&module.name));
+    by_libc(case) && (!is_static || case.inside(WAITS))
 }
 
 /// A mutex with `__owner`.
