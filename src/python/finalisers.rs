@@ -41,10 +41,14 @@ pub(crate) fn all(inspector: &Inspector<'_>, alive: &HashSet<Addr>) -> Vec<Final
     };
     let mut ends: HashMap<Addr, End> = HashMap::new();
     let mut roots: BTreeMap<String, Vec<Addr>> = BTreeMap::new();
-    for object in tracked.iter().copied().filter(|object| !alive.contains(object) && !at_hand.contains(object)) {
+    let is_kept = |object: Addr| alive.contains(&object) || at_hand.contains(&object);
+    for object in tracked.iter().copied() {
         let Some(class) = objects.class(object) else { continue };
         match *ends.entry(class).or_insert_with(|| end_of(inspector, class)) {
             End::Plain => {}
+            // It is called when what the reference refers to dies: the reference itself may be at hand.
+            End::Callback if objects.field(object, 0).is_some_and(is_kept) => {}
+            End::Finaliser(_) | End::Suspended if is_kept(object) => {}
             End::Finaliser(function) => {
                 let name = format!("{}.__del__", objects.name_of_class(class).unwrap_or_default());
                 roots.entry(name).or_default().extend([object, function]);

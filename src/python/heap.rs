@@ -21,7 +21,7 @@ const AROUND: u64 = 128;
 const SIZE_OF_INTERPRETER: u64 = 1 << 19;
 
 /// All tracked objects; `None` where they cannot be known, or are too many.
-pub(crate) fn tracked<'i>(inspector: &'i Inspector<'_>) -> Option<&'i [Addr]> {
+pub(super) fn tracked<'i>(inspector: &'i Inspector<'_>) -> Option<&'i [Addr]> {
     inspector.tracked(|| find(inspector))
 }
 

@@ -47,8 +47,8 @@ pub(crate) struct TimedCall {
 pub(crate) enum Change {
     /// An object: one of its attributes, what it contains, or its state.
     Of(Addr),
-    /// The global variable with this name.
-    Global(String),
+    /// The global variable with this name, in this dictionary.
+    Global(String, Option<Addr>),
     /// The thread that `threading` knows by this ident, by its end.
     End(u64),
 }
@@ -381,7 +381,7 @@ impl<'e> Execution<'e> {
         let name = self.name(index)?;
         let own = self.frame.globals().and_then(|globals| self.objects.item(globals, &name));
         let value = own.or_else(|| self.inspector.modules().builtins.get(&name).copied())?;
-        self.stack.push(Value::Shared(value, Change::Global(name)));
+        self.stack.push(Value::Shared(value, Change::Global(name, self.frame.globals())));
         Some(())
     }
 
@@ -432,7 +432,8 @@ impl<'e> Execution<'e> {
     /// How an attribute gets another value. A module's own code knows it as a global.
     fn change_of(&self, object: Addr, name: String) -> Change {
         let is_module = self.objects.class_name(object).as_deref() == Some("module");
-        if is_module { Change::Global(name) } else { Change::Of(object) }
+        // PyModuleObject.md_dict is the first word behind the head.
+        if is_module { Change::Global(name, self.objects.field(object, 0)) } else { Change::Of(object) }
     }
 
     /// The value of an attribute that is read without running code.

@@ -1949,6 +1949,30 @@ def jobs_asked_for_again_that_another_adds_without_a_word():
             pass
 
 
+def event_set_when_a_cycle_dies_that_a_weak_reference_watches():
+    import gc
+    import weakref
+    truth("blocked", asleep=1)
+    done = threading.Event()
+
+    class Watched:
+        pass
+
+    def collect():
+        time.sleep(LAST)
+        gc.collect()
+
+    gc.disable()
+    watched = Watched()
+    watched.own = watched
+    watch = weakref.ref(watched, lambda _: done.set())
+    del watched
+    start(collect)
+    ready()
+    done.wait()
+    del watch
+
+
 # What is in queues that are written in C is within reach of who takes it out.
 
 def event_set_by_the_next_work_of_a_pool():

@@ -68,6 +68,25 @@ fn who_runs_greenlets_waits_for_no_connection() {
         assert_eq!(look.code, 0, "{}", look.text);
         assert!(look.says("the loop of gevent's hub"), "{}", look.text);
         assert!(!look.says("a connection to"), "{}", look.text);
-        assert!(look.json["gaps"].to_string().contains("greenlets of `threading`"), "{}", look.text);
+        assert!(look.says("greenlet wants") && look.says("greenlets.py:28"), "{}", look.text);
+        let holds = look.json["holds"].to_string();
+        assert!(holds.contains("keeps has entered its `with` block"), "{holds}");
+        assert!(!look.json["gaps"].to_string().contains("greenlets of"), "{}", look.text);
     }
+}
+
+#[test]
+fn a_ring_of_greenlets_is_told_and_not_proven() {
+    let Some(python) = python() else { return skipped!("no Python with gevent (LOCKSCOPE_EVENT_LOOPS)") };
+    let mut command = Command::new(python);
+    let target = Target::start(command.arg(testdata("python/greenlets.py")).arg("ring")).settle_in_poll();
+    let look = attach(&target.pids, &[]);
+    assert_eq!(look.verdict(), "blocked", "{}", look.text);
+    for line in ["greenlets.py:35", "greenlet both", "greenlet both #2"] {
+        assert!(look.says(line), "no {line} in {}", look.text);
+    }
+    let waits = look.json["waits"].to_string();
+    assert!(waits.contains("what the loop of its hub may still call is not read"), "{waits}");
+    let of_locks = look.json["holds"].as_array().expect("a list").iter().filter(|hold| hold["proof"] == "recorded");
+    assert_eq!(of_locks.count(), 2, "{}", look.json["holds"]);
 }

@@ -109,6 +109,8 @@ mod tests {
     #[test]
     fn own_threads_are_told() {
         let own = nix::unistd::gettid().as_raw();
-        assert!(states().iter().any(|(tid, waits, _)| *tid == own && !waits));
+        // A list of threads may lack some while others end.
+        let is_told = |_| states().iter().any(|(tid, waits, _)| *tid == own && !waits);
+        assert!((0..10).any(is_told));
     }
 }

@@ -292,9 +292,6 @@ pub(super) const C_DOORS: &[(&str, &str)] = &[
 
 /// First parts of the names of types of C whose instances have their references in themselves, or none.
 pub(super) const READABLE_TYPES: &[&str] = &[
-    "gevent",
-    "greenlet",
-    "eventlet",
     "_asyncio",
     "_collections",
     "_collections_abc",

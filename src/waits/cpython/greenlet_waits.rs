@@ -2,25 +2,20 @@
 //!
 //! In: greenlets that are switched out, with their frames. Out: waits whose waiter is a greenlet. A greenlet waits for the
 //! object of its library that has it among its waiters, so that this object wakes it: a lock, an event, a queue, another
-//! greenlet. A lock has a holder where its owner is noted, or a greenlet is in a `with` block of it. A ring of greenlets
-//! lasts unless something that still runs can reach one of its locks, or throws into one of its greenlets. Waits for the
-//! loop itself (sockets, timers) are not looked at: the thread waits for these.
+//! greenlet. A lock has a holder where its owner is noted, or a greenlet is in a `with` block of it. No ring of greenlets is
+//! proven, since the callbacks of the hub's loop are not read. Waits for the loop itself (sockets, timers) are not looked at:
+//! the thread waits for these.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use super::event_loops::{self, resource_of, wait};
-use super::signals;
 use super::tasks::Task;
-use super::{Cpython, Facts, lasts};
-use crate::image::{Addr, TaskState};
+use super::{Cpython, Facts};
+use crate::image::Addr;
 use crate::limits::cpython::{NEAR_A_GREENLET, TASKS_WAITING, WAITERS_OF_ONE};
 use crate::python::PythonFrame;
 use crate::python::greenlets::{Greenlet, parts};
-use crate::python::heap;
 use crate::python::objects::Objects;
-use crate::python::reach;
-use crate::waits::blocked_on::ThreadWait;
-use crate::waits::holders::rings::behind;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
@@ -98,63 +93,12 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     }
 }
 
-/// Add what could still end the waits of greenlets that are in rings.
-pub(super) fn wake_sources(
-    facts: &Facts<'_>,
-    process: &Process<'_>,
-    own: &[ThreadWait],
-    rings: &BTreeSet<Party>,
-    out: &mut Observations,
-) {
+/// What the loop of a hub still calls, timers and watchers of descriptors, is not read: each ring of greenlets may end by it.
+pub(super) fn wake_sources(rings: &BTreeSet<Party>, out: &mut Observations) {
     let of_greenlets = |party: &&Party| matches!(party, Party::Resource(key) if key.kind == kinds::GREENLET);
-    let waiting: BTreeSet<Party> = rings.iter().filter(of_greenlets).cloned().collect();
-    if waiting.is_empty() {
-        return;
-    }
-    let behind = behind(&waiting, out);
-    let all = facts.greenlets();
-    let party = |greenlet: &Greenlet| Party::Resource(key(process, kinds::GREENLET, greenlet.object));
-    // Who goes on: other greenlets, also those that have not begun, watchers and timers, other threads.
-    let inspector = &facts.inspector;
-    let going = || all.iter().filter(|greenlet| !behind.contains(&party(greenlet)));
-    let (called, of_library): (Vec<Addr>, Vec<Addr>) =
-        watchers(facts).into_iter().partition(|object| !is_of_library(inspector.objects(), *object));
-    let mut by_watchers = reach::from(inspector, called, false);
-    by_watchers.also(of_library);
-    let mut reached = vec![("a watcher or timer of the loop", by_watchers)];
-    for greenlet in going().take(TASKS_WAITING) {
-        let frames = greenlet.frames.iter().filter(|frame| !is_library(frame));
-        reached.push(("another greenlet", reach::from_frames(inspector, frames)));
-        if greenlet.frames.is_empty() {
-            reached.push(("a greenlet that has not begun", reach::from(inspector, [greenlet.object], false)));
-        }
-    }
-    let threads = process.threads.iter().enumerate().filter(|(position, thread)| {
-        let runs_hub = super::greenlets::hub(facts, thread.image.tid).is_some();
-        thread.image.state != TaskState::Zombie && !runs_hub && !lasts(own, *position)
-    });
-    for (_, thread) in threads {
-        reached.extend(
-            inspector
-                .states(thread.image.tid)
-                .map(|(state, _)| ("another thread", reach::by_thread_or_open(inspector, state))),
-        );
-    }
-    // Who ends one member of a ring, or gives back what it waits for, ends the ring.
-    let awaited = out.waits.iter().filter(|wait| waiting.contains(&wait.waiter)).map(|wait| wait.resource.address);
-    let members: Vec<&Greenlet> = all.iter().filter(|greenlet| waiting.contains(&party(greenlet))).collect();
-    let objects: Vec<Addr> = awaited.chain(members.iter().map(|greenlet| greenlet.object)).collect();
-    let by_code = reached.iter().find_map(|(who, reached)| {
-        let has = objects.iter().any(|object| reached.has(*object)).then(|| "it can reach a member or its lock".into());
-        has.or_else(|| reached.anything.clone()).map(|how: String| format!("{who} may end it: {how}"))
-    });
-    let is_thrown_into = members.iter().any(|greenlet| facts.may_be_bound("throw", greenlet.object));
-    let by_timer =
-        is_thrown_into.then(|| "something throws into a member after a time, or when it is asked to".to_owned());
-    let by_signals = signals::that_end_tasks(facts, process, &objects, Some(process.context.image.pid));
-    for party in &waiting {
-        by_code.iter().chain(&by_timer).for_each(|what| out.wake_source_for(party, Waker::ByItself, what));
-        by_signals.iter().for_each(|(by, what)| out.wake_source_for(party, by.clone(), what));
+    for party in rings.iter().filter(of_greenlets) {
+        let what = "what the loop of its hub may still call is not read: `gevent.util.print_run_info()` tells more";
+        out.wake_source_for(party, Waker::ByItself, what);
     }
 }
 
@@ -279,78 +223,3 @@ fn block(facts: &Facts<'_>, greenlet: &Greenlet, found: &Found) -> Option<Option
         Some(block.line.map(|line| TakenAt::at(&*frame.file, line, &*frame.function)))
     })
 }
-
-/// Watchers, timers and callbacks of the libraries' loops, and the hubs themselves.
-fn watchers(facts: &Facts<'_>) -> Vec<Addr> {
-    let objects = facts.inspector.objects();
-    let hubs = facts.inspector.living().filter_map(|(_, state)| super::greenlets::hub(facts, state.tid?));
-    // A hub of gevent is a greenlet, and has watchers for all; that of eventlet has timers and listeners.
-    let hubs = hubs.filter_map(|frame| facts.inspector.frame(frame)?.first());
-    let hubs = hubs.filter(|hub| objects.attribute(*hub, "listeners").is_some());
-    let hubs = hubs.flat_map(|hub| objects.attributes(hub).unwrap_or_default()).map(|(_, value)| value);
-    let is_greenlet = |object: &Addr| facts.greenlets().iter().any(|greenlet| greenlet.object == *object);
-    let mut of_library: std::collections::HashMap<Addr, bool> = std::collections::HashMap::new();
-    let mut is_watcher = |object: &Addr| {
-        let Some(class) = objects.class(*object) else { return false };
-        *of_library.entry(class).or_insert_with(|| {
-            let name = objects.name_of_class(class).unwrap_or_default();
-            is_of_library(objects, *object) && WATCHERS.contains(&name.rsplit('.').next().unwrap_or(&name))
-        })
-    };
-    let tracked = heap::tracked(&facts.inspector).unwrap_or_default();
-    let found = tracked.iter().copied().filter(|object| is_watcher(object) && !is_greenlet(object));
-    let mut todo: VecDeque<(Addr, usize)> =
-        found.flat_map(|watcher| parts(objects, watcher)).chain(hubs).map(|part| (part, 0)).collect();
-    // The libraries' own code does what the program has asked for: that is found behind its objects.
-    let (mut seen, mut called) = (HashSet::new(), Vec::new());
-    while let Some((object, depth)) = todo.pop_front() {
-        if object.is_null() || !seen.insert(object) {
-            continue;
-        }
-        let class = objects.class_name(object);
-        if matches!(class.as_deref(), Some("method" | "builtin_function_or_method" | "builtin_method")) {
-            todo.extend(objects.words_of(object).into_iter().map(|part| (part, depth)));
-        } else if is_greenlet(&object) {
-            called.push(object);
-        } else if let Some(items) = objects.sequence(object, WAITERS_OF_ONE) {
-            todo.extend(items.into_iter().map(|item| (item, depth)));
-        } else if is_of_library(objects, object) {
-            called.push(object);
-            let parts = if depth < STEPS { parts(objects, object) } else { Vec::new() };
-            todo.extend(parts.into_iter().map(|part| (part, depth + 1)));
-        } else if !is_code_of_library(facts, object) {
-            called.push(object);
-        }
-    }
-    called
-}
-
-/// Whether a function is one of the libraries' own. Those that Cython compiled have their globals among their words.
-fn is_code_of_library(facts: &Facts<'_>, object: Addr) -> bool {
-    let objects = facts.inspector.objects();
-    if let Some(function) = objects.function(object) {
-        let origin = facts.inspector.frames().code_origin(function.code);
-        return origin.is_some_and(|origin| LIBRARIES.iter().any(|library| origin.is_package(library)));
-    }
-    let module = |word: Addr| objects.text(word).or_else(|| objects.text(objects.item(word, "__name__")?));
-    let is_its = |name: String| LIBRARIES.contains(&name.split('.').next().unwrap_or(&name));
-    let is_compiled = objects.class_name(object).is_some_and(|class| class.ends_with("cython_function_or_method"));
-    is_compiled && objects.words_of(object).into_iter().filter_map(module).any(is_its)
-}
-
-/// The classes of watchers and timers (gevent 1.5 to 26.9: gevent.libev.corecext, gevent._ffi.watcher; eventlet.hubs.timer).
-const WATCHERS: &[&str] = &[
-    "timer",
-    "io",
-    "async_",
-    "signal",
-    "child",
-    "stat",
-    "fork",
-    "idle",
-    "prepare",
-    "check",
-    "callback",
-    "Timer",
-    "LocalTimer",
-];

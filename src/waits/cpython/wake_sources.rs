@@ -95,7 +95,7 @@ impl Facts<'_> {
         let until = self.until(wait);
         let ends = |change: &&Change| match change {
             Change::Of(object) => reached.has(*object),
-            Change::Global(name) => reached.changes_global(name),
+            Change::Global(name, dict) => reached.changes_global(name) || dict.is_some_and(|dict| reached.has(dict)),
             Change::End(_) => false,
         };
         let by_unknown = || reached.anything.clone().filter(|_| !until.is_empty());
@@ -270,6 +270,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     if rings.is_empty() {
         return;
     }
+    greenlet_waits::wake_sources(&rings, out);
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let own = blocked.waits_of(process.context.process);
@@ -281,7 +282,6 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
             interruptions(facts, process, wait, out);
         }
         of_tasks(facts, process, own, &rings, out);
-        greenlet_waits::wake_sources(facts, process, own, &rings, out);
         trio_wake_sources::find(facts, process, own, &rings, out);
     }
 }

@@ -1103,6 +1103,9 @@ class Wait:
     #: Its proof: `recorded`, `code` or `absence`. (Since 1.2.)
     proof: Proof = "absence"
 
+    #: What could end it besides its holders and is not known to wait itself, in sentences: the first few. (Since 1.2.)
+    could_end: List[str] = field(default_factory=list)
+
 
 #: Why a holder can never let go.
 Gone = Literal["exited", "left-in-parent", "process-dead"]
