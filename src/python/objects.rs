@@ -353,6 +353,11 @@ impl<'a> Objects<'a> {
         match &*self.class_name(object)? {
             "function" => self.text(self.memory.pointer(object + self.layout.values.function_name).ok()?),
             "method_descriptor" | "wrapper_descriptor" => self.text(self.field(object, DESCRIPTOR_NAME)?),
+            // Functions that Cython compiled begin as those of C do.
+            class if class.ends_with("cython_function_or_method") => {
+                let definition = self.field(object, METHOD_FUNCTION)?;
+                self.memory.c_string(self.memory.pointer(definition).ok()?, LONGEST_TYPE_NAME).ok()
+            }
             _ => None,
         }
     }

@@ -1511,13 +1511,13 @@ def shared_lock_whose_taker_lives():
 def executor_of_processes(kept, *others):
     """A worker of a pool wants a lock that its parent has, or sleeps."""
     import concurrent.futures
+    import contextlib
     import multiprocessing
     global WANTED, BEGUN
     context = multiprocessing.get_context("fork")
     WANTED, BEGUN = context.Lock(), os.pipe()
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        if kept:
-            WANTED.acquire()
+    pool = concurrent.futures.ProcessPoolExecutor(1, mp_context=context)
+    with WANTED if kept else contextlib.nullcontext():
         future = pool.submit(want)
         worker = int(os.read(BEGUN[0], 20))
         for other in others:
@@ -2267,17 +2267,19 @@ def database_wanted_by_a_process_that_writes_another(does_other_wait=True):
         made = database(name)
         made.execute("create table things(number)")
         made.close()
-    reader, writer = os.pipe()
+    pipes = [os.pipe(), os.pipe()]
     child = os.fork()
     if child == 0:
         signal.alarm(LAST)
         names.reverse()
+        pipes.reverse()
     first, second = map(database, names)
     first.execute("begin immediate")
-    if child == 0:
-        os.write(writer, b"x")
-    else:
-        os.read(reader, 1)
+    # Each has its own before it wants the other's.
+    (reader, _), (_, writer) = pipes
+    os.write(writer, b"x")
+    os.read(reader, 1)
+    if child:
         ready(os.getpid(), child)
     if child or does_other_wait:
         second.execute("begin immediate")

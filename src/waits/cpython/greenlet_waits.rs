@@ -150,13 +150,21 @@ fn awaited(facts: &Facts<'_>, greenlet: &Greenlet) -> Option<Found> {
         }
         let parts = parts(objects, object);
         if is_of_library(objects, object) && parts.iter().any(|part| has_waiter(objects, *part, greenlet.object)) {
-            return Some(Found { object, around });
+            return Some(Found { object, around: wrapper(facts, greenlet, object).unwrap_or(around) });
         }
         if depth < STEPS {
             todo.extend(parts.into_iter().map(|part| (part, object, depth + 1)));
         }
     }
     None
+}
+
+/// An object of the library that has this one inside and that a method of it runs for, as a recursive lock has its lock.
+fn wrapper(facts: &Facts<'_>, greenlet: &Greenlet, inner: Addr) -> Option<Addr> {
+    let objects = facts.inspector.objects();
+    let of_library = greenlet.frames.iter().take_while(|frame| is_library(frame));
+    let mut owners = of_library.filter_map(|frame| facts.inspector.frame(frame)?.first());
+    owners.find(|own| *own != inner && is_of_library(objects, *own) && parts(objects, *own).contains(&inner))
 }
 
 /// Whether the class of an object is one of the libraries'.

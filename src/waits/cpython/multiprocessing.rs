@@ -17,7 +17,6 @@ use crate::python::reach::Reached;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::kinds;
 use crate::waits::model::{Gone, Hold, Party, Scope, Strength, WakeSource, Waker};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
@@ -82,7 +81,6 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
             let strength = match number(UNITS) {
                 1 if is_entered => hold.strength,
                 _ if number(KIND) != SEMAPHORE => hold.strength,
-                1 if nobody_goes_on(blocked, wait) => Strength::Sole,
                 _ => Strength::Candidate,
             };
             out.holds.push(Hold { strength, ..hold });
@@ -109,30 +107,6 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
         };
         out.nobody_named(resource, why);
     }
-}
-
-/// Whether each thread of all processes that map the semaphore waits without a time-out for what another of them gives.
-fn nobody_goes_on(blocked: &Blocked<'_>, wait: &ThreadWait) -> bool {
-    let Scope::Shared(device, inode, _) = wait.blocked_on.resource.key.scope else { return false };
-    let own = blocked.process(wait);
-    let Some(sharers) = own.context.all.kernel.sharers(device, inode) else { return false };
-    let rests = |process: &Process<'_>, position: usize| {
-        let waits = blocked.waits_of(process.context.process);
-        let is_for_others = |one: &ThreadWait| {
-            let kind = one.blocked_on.resource.key.kind;
-            one.thread == position && !one.blocked_on.timed && (kind == kinds::MP_LOCK || kind == kinds::PROCESS)
-        };
-        lasts(waits, position) || waits.iter().any(is_for_others)
-    };
-    let all_rest = |pid: i32| {
-        let process = blocked.processes().iter().find(|one| one.context.image.pid == pid);
-        process.is_some_and(|process| {
-            let living =
-                process.threads.iter().enumerate().filter(|(_, thread)| thread.image.state != TaskState::Zombie);
-            living.map(|(position, _)| position).all(|position| rests(process, position))
-        })
-    };
-    sharers.are_all_of(own.context.image) && sharers.processes.iter().all(|(pid, _)| all_rest(*pid))
 }
 
 /// Add threads that go on and release a lock which they did not take: whose code says so and does not say that it takes it.
