@@ -45,7 +45,7 @@ pub(crate) struct CallSite {
     pub function: Option<String>,
     /// The first arguments, where the code before the call sets them to values that are known.
     pub arguments: Arguments,
-    /// What is in the register for the address of the result. It means that only for results which registers cannot hold.
+    /// The register for the address of the result. It has one only for results which registers cannot hold.
     pub result_address: Option<u64>,
 }
 

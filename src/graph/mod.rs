@@ -221,9 +221,7 @@ impl<'a> WaitGraph<'a> {
         resource: &'h ResourceKey,
         waiter: &'h Party,
     ) -> impl Iterator<Item = &'a WakeSource> {
-        let is_own = move |wake_source: &&WakeSource| {
-            wake_source.resource == *resource && wake_source.waiter.as_ref().is_none_or(|only| only == waiter)
-        };
+        let is_own = move |wake_source: &&WakeSource| wake_source.resource == *resource && wake_source.is_for(waiter);
         let is_open = |wake_source: &&WakeSource| match &wake_source.by {
             Waker::Party(party) => self.nodes.get(party).is_none_or(|node| !self.lasting.holds_up(*node)),
             Waker::ByItself | Waker::OnRequest => true,

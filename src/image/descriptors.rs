@@ -388,11 +388,6 @@ impl KernelFacts {
         self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| *handled)
     }
 
-    /// Whether a process has a handler for one of these signals; `None` where that is not known.
-    pub(crate) fn handles(&self, pid: i32, signals: u64) -> Option<bool> {
-        self.handled_by(pid).map(|handled| handled & signals != 0)
-    }
-
     /// The facts about a socket.
     pub(crate) fn socket(&self, inode: u64) -> Option<&Socket> {
         self.sockets.iter().find(|socket| socket.inode == inode)

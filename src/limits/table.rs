@@ -784,7 +784,7 @@ limits! {
         HOLDERS_NAMED: usize = 2, Told "how many more hold it";
         /// Locks of a cycle that its title names.
         NAMED_IN_A_TITLE: usize = 3, Told "how many they are";
-        /// What could end a wait, as the report tells it.
+        /// Things that could end a wait and that the report names.
         SOURCES_TOLD: usize = 3, Told "the first ones suffice to see why no hang is proven";
         /// Ends of chains that the sentence names.
         ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";

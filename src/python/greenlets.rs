@@ -13,7 +13,7 @@ use super::inspect::Inspector;
 use super::layout::Layout;
 use super::objects::Objects;
 use super::walk::frames_from;
-use crate::image::{Addr, Fault, Memory, MemoryExt};
+use crate::image::{Addr, Fault, Memory, MemoryExt, saturated};
 use crate::limits::Bounded;
 use crate::limits::python::{LARGEST_STACK, MOST_GREENLETS};
 
@@ -38,26 +38,18 @@ pub(crate) struct Greenlet {
 pub(crate) fn suspended(inspector: &Inspector<'_>) -> Option<Vec<Greenlet>> {
     let objects = inspector.objects();
     let memory = objects.memory();
-    let Some(class) = class(inspector) else { return Some(Vec::new()) };
+    let Some(class) = inspector.globals("greenlet", "greenlet").next() else { return Some(Vec::new()) };
     let layout = inspector.python.layout.as_ref()?;
     let mut is_one: HashMap<Addr, bool> = HashMap::new();
     let mut is_greenlet = |object: &Addr| {
         let Some(own) = objects.class(*object) else { return false };
         *is_one.entry(own).or_insert_with(|| objects.class_parts(own).is_some_and(|(_, order)| order.contains(&class)))
     };
-    let found = heap::tracked(inspector)?.iter().copied().filter(|object| is_greenlet(object));
-    let found: Vec<Addr> = found.collect();
-    let found = found.iter().bounded(MOST_GREENLETS, || "greenlets".into(), "greenlets of one process");
+    let found: Vec<&Addr> = heap::tracked(inspector)?.iter().filter(|object| is_greenlet(object)).collect();
+    let found = found.into_iter().bounded(MOST_GREENLETS, || "greenlets".into(), "greenlets of one process");
     let list = found.map(|object| (*object, frames(inspector, layout, memory, *object).unwrap_or_default()));
     let sorted: BTreeMap<Addr, Vec<PythonFrame>> = list.collect();
     Some(sorted.into_iter().map(|(object, frames)| Greenlet { object, frames }).collect())
-}
-
-/// The class `greenlet.greenlet`, if it is loaded.
-fn class(inspector: &Inspector<'_>) -> Option<Addr> {
-    let module = *inspector.modules().loaded.get("greenlet")?;
-    // PyModuleObject.md_dict is the first word behind the head.
-    inspector.objects().item(inspector.objects().field(module, 0)?, "greenlet")
 }
 
 fn frames(inspector: &Inspector<'_>, layout: &Layout, memory: &dyn Memory, object: Addr) -> Option<Vec<PythonFrame>> {
@@ -101,7 +93,7 @@ impl Memory for Copied<'_> {
         let inside = address.0.checked_sub(self.from.0).filter(|inside| *inside < self.size);
         match inside {
             Some(inside) => {
-                let left = crate::image::saturated(self.size - inside).min(buffer.len());
+                let left = saturated(self.size - inside).min(buffer.len());
                 self.memory.read(self.copy + inside, buffer.get_mut(..left).unwrap_or_default())
             }
             None => self.memory.read(address, buffer),

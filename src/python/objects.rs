@@ -44,7 +44,7 @@ const DICT_KEYS: u64 = 16;
 const DICT_VALUES: u64 = 24;
 /// `PyMethodObject`: im_func, im_self; `PyCFunctionObject`: m_ml, m_self, m_module; `PyDescrObject`: d_name.
 const METHOD_FUNCTION: u64 = 0;
-const METHOD_OBJECT: u64 = 8;
+pub(super) const METHOD_OBJECT: u64 = 8;
 const METHOD_MODULE: u64 = 16;
 const DESCRIPTOR_NAME: u64 = 8;
 /// `PyMemberDescrObject.d_member`, `PyMemberDef.offset`.

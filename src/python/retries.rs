@@ -42,7 +42,7 @@ pub(crate) struct TimedCall {
     pub(crate) queries: &'static [(&'static str, bool)],
 }
 
-/// What other code may change, and end the loop by that.
+/// A change by which other code may end the loop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// An object: one of its attributes, what it contains, or its state.
@@ -83,7 +83,7 @@ impl Value {
     }
 }
 
-/// What alone would end the loop of a frame that asks again after each time-out of the call that it is in; `None` where it may end by
+/// The changes that alone would end the loop of a frame that asks again after each time-out of its call; `None` where it may end by
 /// itself. `is_outermost`: no other code of Python has called it.
 pub(crate) fn until(
     inspector: &Inspector<'_>,
@@ -93,14 +93,12 @@ pub(crate) fn until(
 ) -> Option<Vec<Change>> {
     let mut execution = Execution::new(inspector, frame, call, is_outermost)?;
     execution.run()?;
-    // Who has only what a queue keeps its items in can change these.
-    if !matches!(call.time_out, TimeOut::Raises("Empty" | "Full")) {
-        return Some(execution.changes.into_iter().collect());
-    }
     let objects = inspector.objects();
-    let attributes = objects.attributes(call.object).unwrap_or_default().into_iter().map(|(_, value)| value);
-    let containers =
-        attributes.filter(|value| objects.sequence(*value, 1).is_some() || objects.items(*value).is_some());
+    let is_queue = matches!(call.time_out, TimeOut::Raises("Empty" | "Full"));
+    let attributes = is_queue.then(|| objects.attributes(call.object)).flatten().unwrap_or_default();
+    // Code that has only the container of a queue's items can change these.
+    let values = attributes.into_iter().map(|(_, value)| value);
+    let containers = values.filter(|value| objects.sequence(*value, 1).is_some() || objects.items(*value).is_some());
     execution.changes.extend(containers.map(Change::Of));
     Some(execution.changes.into_iter().collect())
 }
@@ -124,7 +122,7 @@ struct Execution<'e> {
     assigned: BTreeMap<u64, Option<Value>>,
     /// Handlers of the protected ranges around, the innermost last; none for the handler of an exception (up to 3.10).
     blocks: Vec<Option<u64>>,
-    /// What the code has asked for so far.
+    /// The changes of things that the code has asked for so far.
     changes: BTreeSet<Change>,
 }
 
@@ -341,7 +339,7 @@ impl<'e> Execution<'e> {
         Some(())
     }
 
-    /// Put something in the place of a variable. What was there may end by that, and code may run at its end.
+    /// Put something in the place of a variable. The object before may end by that, and code may run at its end.
     fn overwrite(&mut self, index: u64, value: Option<Value>) -> Option<()> {
         let before = match self.assigned.insert(index, value) {
             Some(before) => before,
@@ -392,7 +390,7 @@ impl<'e> Execution<'e> {
         // Another object may come to stand in its place. Modules and classes stay.
         if let Value::Shared(_, change) = owner
             && !self.objects.is_class(object)
-            && self.objects.class_name(object).as_deref() != Some("module")
+            && self.module_dict(object).is_none()
         {
             self.changes.insert(change);
         }
@@ -431,17 +429,24 @@ impl<'e> Execution<'e> {
 
     /// How an attribute gets another value. A module's own code knows it as a global.
     fn change_of(&self, object: Addr, name: String) -> Change {
+        match self.module_dict(object) {
+            Some(dict) => Change::Global(name, Some(dict)),
+            None => Change::Of(object),
+        }
+    }
+
+    /// The dictionary of a module's globals; `None` for other objects.
+    fn module_dict(&self, object: Addr) -> Option<Addr> {
         let is_module = self.objects.class_name(object).as_deref() == Some("module");
         // PyModuleObject.md_dict is the first word behind the head.
-        if is_module { Change::Global(name, self.objects.field(object, 0)) } else { Change::Of(object) }
+        is_module.then(|| self.objects.field(object, 0)).flatten()
     }
 
     /// The value of an attribute that is read without running code.
     fn attribute(&self, object: Addr, name: &str) -> Option<Addr> {
         let objects = &self.objects;
-        if objects.class_name(object).as_deref() == Some("module") {
-            // PyModuleObject.md_dict is the first word behind the head.
-            return objects.item(objects.field(object, 0)?, name);
+        if let Some(dict) = self.module_dict(object) {
+            return objects.item(dict, name);
         }
         let (_, order) = objects.class_parts(objects.class(object)?)?;
         let computes = |class: &Addr| {

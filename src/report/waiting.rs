@@ -129,7 +129,8 @@ pub struct Wait {
     pub proof: Proof,
     /// The evidence, in sentences.
     pub evidence: Vec<String>,
-    /// What could end it besides its holders and is not known to wait itself, in sentences: the first few. (Since 1.2.)
+    /// Sentences about threads and events that could end it beside its holders, and do not wait as far as is known: the first few.
+    /// (Since 1.2.)
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub could_end: Vec<String>,
     /// Nothing but its holders can end it, as far as is known. Not in JSON.

@@ -160,12 +160,18 @@ impl<'a> Wakers<'a> {
         Wakers(by_resource)
     }
 
-    /// What could end a wait and is not known to wait itself, in sentences.
+    /// The wake sources of a wait.
+    fn for_wait(&self, wait: &Wait) -> impl Iterator<Item = &'a WakeSource> {
+        let sources = self.0.get(&wait.resource).map(Vec::as_slice).unwrap_or_default().iter().copied();
+        sources.filter(|one| one.is_for(&wait.waiter))
+    }
+
+    /// Sentences about the first sources of a wait that are not known to wait themselves.
     fn that_go_on(&self, seen: &Observations, wait: &Wait) -> Vec<String> {
         let lasts = |party: &Party| seen.waits.iter().any(|own| own.waiter == *party && own.has_one_end());
-        let sources = self.0.get(&wait.resource).map(Vec::as_slice).unwrap_or_default().iter();
-        let own = sources.filter(|one| one.waiter.as_ref().is_none_or(|only| *only == wait.waiter));
-        let going = own.filter(|one| !matches!(&one.by, Waker::Party(party) if *party == wait.waiter || lasts(party)));
+        let going = self
+            .for_wait(wait)
+            .filter(|one| !matches!(&one.by, Waker::Party(party) if *party == wait.waiter || lasts(party)));
         going.map(|one| one.what.clone()).take(SOURCES_TOLD).collect()
     }
 
@@ -178,14 +184,10 @@ impl<'a> Wakers<'a> {
             };
             seen.holds.iter().any(|hold| hold.resource == wait.resource && of(&hold.holder))
         };
-        let sources = self.0.get(&wait.resource).map(Vec::as_slice).unwrap_or_default();
-        sources.iter().any(|one| {
-            one.waiter.as_ref().is_none_or(|only| *only == wait.waiter)
-                && match &one.by {
-                    Waker::ByItself => true,
-                    Waker::OnRequest => false,
-                    Waker::Party(party) => *party != wait.waiter && !is_holder(party),
-                }
+        self.for_wait(wait).any(|one| match &one.by {
+            Waker::ByItself => true,
+            Waker::OnRequest => false,
+            Waker::Party(party) => *party != wait.waiter && !is_holder(party),
         })
     }
 }

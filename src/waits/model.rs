@@ -327,6 +327,13 @@ pub(crate) struct WakeSource {
     pub what: String,
 }
 
+impl WakeSource {
+    /// Whether it is one for a party that waits for its resource.
+    pub(crate) fn is_for(&self, waiter: &Party) -> bool {
+        self.waiter.as_ref().is_none_or(|only| only == waiter)
+    }
+}
+
 /// A thread or event that could end a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Waker {

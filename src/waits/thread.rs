@@ -243,6 +243,13 @@ impl<'a> Process<'a> {
         self.context.image.architecture
     }
 
+    /// The signals that the program has handlers for, a bit each from 1 up; `None` where that is not known. musl keeps 34 for itself.
+    pub(crate) fn handled(&self) -> Option<u64> {
+        const OF_MUSL: u64 = 1 << 33;
+        let handled = self.context.all.kernel.handled_by(self.context.image.pid)?;
+        Some(if self.library == CLibrary::Musl { handled & !OF_MUSL } else { handled })
+    }
+
     /// Position of the thread that libc calls `tid`.
     pub(crate) fn libc_tid(&self, tid: i32) -> Option<usize> {
         self.by_libc_tid.get(&tid).copied()

@@ -29,7 +29,7 @@ def burn():
 
 
 def truth(*verdicts, finding=None, words=()):
-    # Threads that want the GIL from a busy one do not wait for what they wait for otherwise. Who is healthy is called so at once.
+    # Threads that want the GIL from a busy one do not wait for what they wait for otherwise. A healthy case is called so at once.
     asks_again = IS_BUSY and verdicts[0] != "blocked"
     if IS_BUSY and "blocked" in verdicts:
         verdicts += ("running",)

@@ -1776,23 +1776,24 @@ def asks_until_stopped(jobs, stopped):
         jobs.task_done()
 
 
-def jobs_asked_for_again_until_an_event():
-    truth("stuck", **STUCK, **UNTIL)
+def stops_when_all_jobs_are_done(*others):
     jobs, stopped = jobs_of_a_worker_who_died(), threading.Event()
     start(asks_until_stopped, "worker", jobs, stopped)
+    for other in others:
+        start(other)
     ready()
     jobs.join()
     stopped.set()
+
+
+def jobs_asked_for_again_until_an_event():
+    truth("stuck", **STUCK, **UNTIL)
+    stops_when_all_jobs_are_done()
 
 
 def jobs_asked_for_again_until_an_event_beside_a_heartbeat():
     truth("stuck", **STUCK, **UNTIL)
-    jobs, stopped = jobs_of_a_worker_who_died(), threading.Event()
-    start(asks_until_stopped, "worker", jobs, stopped)
-    start(beat)
-    ready()
-    jobs.join()
-    stopped.set()
+    stops_when_all_jobs_are_done(beat)
 
 
 def jobs_asked_for_again_until_an_event_that_another_sets():
@@ -1973,7 +1974,7 @@ def event_set_when_a_cycle_dies_that_a_weak_reference_watches():
     del watch
 
 
-# What is in queues that are written in C is within reach of who takes it out.
+# Items of queues that are written in C are within reach of the code that takes them out.
 
 def event_set_by_the_next_work_of_a_pool():
     truth("blocked", asleep=1)

@@ -35,7 +35,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let may_lock = |(process, tries): (&ProcessImage, &bool)| *tries && has_lockable(&proc_fs.process(process.pid));
     let mut locked = LockedFiles::new(proc_fs, processes.iter().zip(&tries).any(may_lock));
     let handled: Vec<(i32, u64)> =
-        processes.iter().map(|process| (process.pid, caught(&proc_fs.shared(process.pid), process))).collect();
+        processes.iter().map(|process| (process.pid, caught(&proc_fs.shared(process.pid)))).collect();
     let timers = handled.iter().filter_map(|(pid, _)| Some((*pid, timers(&proc_fs.process(*pid))?))).collect();
     let children = children(proc_fs, processes, &handled);
     let mut facts = KernelFacts {
@@ -175,21 +175,13 @@ fn stopped_by(proc_fs: &ProcFs, pid: i32) -> Option<i32> {
     std::str::from_utf8(last).ok()?.parse().ok().filter(|signal| STOPPING.contains(signal))
 }
 
-/// The signals that the C library keeps for itself: 32 and 33 of glibc, and 34 of musl, too.
+/// The signals that each C library keeps for itself: 32 and 33.
 const INTERNAL_SIGNALS: u64 = 0b11 << 31;
-const INTERNAL_TO_MUSL: u64 = 1 << 33;
 
 /// The signals that a process has handlers for, one bit each; all where that can't be read.
-fn caught(directory: &Path, process: &ProcessImage) -> u64 {
+fn caught(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
-    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0)
-        & !INTERNAL_SIGNALS
-        & if has_musl(process) { !INTERNAL_TO_MUSL } else { !0 }
-}
-
-/// Whether its C library is musl, linked dynamically.
-fn has_musl(process: &ProcessImage) -> bool {
-    process.mappings.iter().filter_map(|mapping| mapping.path.as_deref()).any(|path| path.contains("musl"))
+    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
 }
 
 /// The signals of a process's timers (proc(5), /proc/pid/timers): "signal: 34/0000000000000000".

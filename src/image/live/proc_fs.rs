@@ -119,7 +119,7 @@ impl ProcFs {
         self.root.join(pid.to_string())
     }
 
-    /// Directory of what the threads of a process share, as maps and descriptors: that of a main thread that has ended has none.
+    /// Directory with the maps and descriptors that the threads of a process share. A main thread that has ended has none.
     pub(super) fn shared(&self, pid: i32) -> PathBuf {
         self.process(self.living_thread(pid).unwrap_or(pid))
     }

@@ -2,6 +2,7 @@
 //!
 //! In: objects. Out: what each leads to is reached, by the rule for its type.
 
+use super::super::objects::METHOD_OBJECT;
 use super::super::uses::CodePart;
 use super::tables::{
     BUILTIN_CONTAINERS, CALLED_BY_NAME, DESCRIPTORS, INERT, LIBRARY_MODULES, MAKES_INSTANCES, ONLY_DESCRIBES,
@@ -76,7 +77,7 @@ impl Walk<'_, '_> {
                 let is_module = |owner: &Addr| objects.class_name(*owner).as_deref() == Some("module");
                 self.todo.extend(owner.filter(|owner| !is_module(owner)));
                 // `lock.release.__call__`: a wrapper of a method has its object at the same place.
-                self.todo.extend(objects.field(object, 8).filter(|_| &*class == "method-wrapper"));
+                self.todo.extend(objects.field(object, METHOD_OBJECT).filter(|_| &*class == "method-wrapper"));
             }
             "cell" => self.todo.extend(objects.field(object, 0)),
             // Behind the items that it counts, a node of a context keeps what its memory had before (Python/hamt.c: the count,

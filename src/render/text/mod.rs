@@ -130,7 +130,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     gaps(report, page);
 }
 
-/// What could end the first wait that the report is about, where no hang is proven.
+/// Why no hang is proven: a thread or an event that could end the first wait.
 fn why_unproven(report: &Report, page: &mut Page) {
     if report.verdict != Verdict::Blocked {
         return;

@@ -90,17 +90,13 @@ impl Context<'_> {
             .collect()
     }
 
-    /// What could end a wait of a cycle once it is requested, as the handler of a signal.
+    /// An event that ends a wait of a cycle once it is requested, as the handler of a signal.
     fn request_that_ends(&self, cycle: &Cycle) -> Option<&str> {
-        let sources = self.input.observations.wake_sources.iter().filter(|source| source.by == Waker::OnRequest);
+        let mut sources = self.input.observations.wake_sources.iter().filter(|source| source.by == Waker::OnRequest);
         let ends = |source: &&WakeSource| {
-            let is_met = |edge: &CycleEdge| {
-                edge.resource == source.resource && source.waiter.as_ref().is_none_or(|waiter| *waiter == edge.waiter)
-            };
-            cycle.edges.iter().any(is_met)
+            cycle.edges.iter().any(|edge| edge.resource == source.resource && source.is_for(&edge.waiter))
         };
-        let mut ending = sources.filter(ends);
-        ending.next().map(|source| source.what.as_str())
+        sources.find(ends).map(|source| source.what.as_str())
     }
 
     /// The things of a cycle in a title: "`inventory.lock` and `billing.lock`", "16 locks".

@@ -1,4 +1,4 @@
-//! What greenlets wait for, who holds it, and what could still end that.
+//! The waits of greenlets and the holders of their locks.
 //!
 //! In: greenlets that are switched out, with their frames. Out: waits whose waiter is a greenlet. A greenlet waits for the
 //! object of its library that has it among its waiters, so that this object wakes it: a lock, an event, a queue, another
@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
-use super::event_loops::{self, resource_of, wait};
+use super::event_loops::{at, resource_of, wait};
 use super::tasks::Task;
 use super::{Cpython, Facts};
 use crate::image::Addr;
@@ -16,7 +16,7 @@ use crate::limits::cpython::{NEAR_A_GREENLET, TASKS_WAITING, WAITERS_OF_ONE};
 use crate::python::PythonFrame;
 use crate::python::greenlets::{Greenlet, parts};
 use crate::python::objects::Objects;
-use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
 use crate::waits::label::Label;
@@ -31,7 +31,7 @@ const INNERMOST: usize = 4;
 const STEPS: usize = 3;
 /// The packages whose objects wake greenlets.
 const LIBRARIES: [&str; 2] = ["gevent", "eventlet"];
-/// The attributes by which a recursive lock notes its owner, and the lock in it.
+/// The attribute by which a recursive lock notes its owner.
 const OWNER: &str = "_owner";
 /// The methods of a lock.
 const LOCKS: [&str; 2] = ["acquire", "release"];
@@ -39,7 +39,7 @@ const LOCKS: [&str; 2] = ["acquire", "release"];
 /// An object that has a greenlet among its waiters.
 struct Found {
     object: Addr,
-    /// What led to it: a recursive lock.
+    /// The object that led to it: a recursive lock.
     around: Addr,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
             };
             for (holder, taken) in &holders {
                 let own = resource_of(process, &task(*holder));
-                crate::waits::holders::add_resource(out, &own);
+                add_resource(out, &own);
                 let (name, place) = (&named[*holder], at(own_frame(&all[*holder])));
                 let (evidence, strength) = match (owner, holders.len()) {
                     (Some(_), _) => (format!("it has noted that {name} has it, {place}"), Strength::Recorded),
@@ -93,7 +93,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     }
 }
 
-/// What the loop of a hub still calls, timers and watchers of descriptors, is not read: each ring of greenlets may end by it.
+/// The timers and watchers of a hub's loop are not read: each ring of greenlets may end by one of them.
 pub(super) fn wake_sources(rings: &BTreeSet<Party>, out: &mut Observations) {
     let of_greenlets = |party: &&Party| matches!(party, Party::Resource(key) if key.kind == kinds::GREENLET);
     for party in rings.iter().filter(of_greenlets) {
@@ -123,10 +123,6 @@ fn is_library(frame: &PythonFrame) -> bool {
 /// The innermost frame that is not a library's.
 fn own_frame(greenlet: &Greenlet) -> Option<&PythonFrame> {
     greenlet.frames.iter().find(|frame| !is_library(frame))
-}
-
-fn at(frame: Option<&PythonFrame>) -> String {
-    event_loops::at(frame)
 }
 
 /// The object that wakes a greenlet, searched for from what its innermost frames have at hand.
@@ -219,7 +215,7 @@ fn owner(objects: &Objects<'_>, lock: Addr, all: &[Greenlet]) -> Option<usize> {
     all.iter().position(|greenlet| greenlet.object == owner || Some(greenlet.object) == ident)
 }
 
-/// The line at which a greenlet has entered a block of a lock, or of what is around it.
+/// The line at which a greenlet has entered a block of a lock, or of the object around it.
 fn block(facts: &Facts<'_>, greenlet: &Greenlet, found: &Found) -> Option<Option<TakenAt>> {
     let objects = facts.inspector.objects();
     greenlet.frames.iter().find_map(|frame| {

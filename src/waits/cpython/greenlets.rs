@@ -24,9 +24,7 @@ pub(super) fn decode(
     below: &BlockedOn,
 ) -> Option<BlockedOn> {
     let inner = facts.inspector.stack(thread.image.tid).next()?;
-    let frame = hub(facts, thread.image.tid)?;
-    let library =
-        HUBS.iter().find(|(module, _)| frame.origin.is_package(module)).map_or("greenlet", |(_, library)| library);
+    let (frame, library) = hub(facts, thread.image.tid)?;
     let resource = Resource {
         key: key(process, kinds::EVENT_LOOP, frame.address),
         process: process.context.process,
@@ -48,8 +46,11 @@ pub(super) fn decode(
     })
 }
 
-/// The frame of a thread that rests in the loop of a hub. Code that runs in its own greenlet is never in a system call of it.
-pub(super) fn hub<'f>(facts: &'f Facts<'_>, tid: i32) -> Option<&'f PythonFrame> {
-    let mut frames = facts.inspector.stack(tid).take(HUB_FRAMES);
-    frames.find(|frame| HUBS.iter().any(|(module, _)| frame.origin.is_package(module)))
+/// The frame of a thread that rests in the loop of a hub, and the library. Code that runs in its own greenlet is never in a system call
+/// of the hub.
+pub(super) fn hub<'f>(facts: &'f Facts<'_>, tid: i32) -> Option<(&'f PythonFrame, &'static str)> {
+    facts.inspector.stack(tid).take(HUB_FRAMES).find_map(|frame| {
+        let (_, library) = HUBS.iter().find(|(module, _)| frame.origin.is_package(module))?;
+        Some((frame, *library))
+    })
 }

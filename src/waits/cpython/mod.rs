@@ -81,7 +81,7 @@ enum HolderRule {
     Wakers {
         /// The event, queue, barrier, ...
         object: Option<Addr>,
-        /// What would end the loop around a wait with a time-out.
+        /// The changes that would end the loop around a wait with a time-out.
         until: Vec<Change>,
     },
     /// The thread that runs the code that will set the future.

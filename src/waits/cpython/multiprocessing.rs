@@ -76,8 +76,8 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWai
             let is_entered = facts.inspector.entered().iter().any(is_of);
             is_in_block |= is_entered;
             let hold = exact_hold(&resource.key, holder, None, vec![evidence]);
-            // Of all but a recursive lock it shows only that this process has taken it more often than posted it, as it does
-            // of the slots of a bounded queue. Who is in its block gives it back.
+            // It shows only that this process has taken it more often than posted it, as the slots of a bounded queue. A
+            // recursive lock has to be given back by its taker, and a thread in a block of it does so.
             let strength = match number(UNITS) {
                 1 if is_entered => hold.strength,
                 _ if number(KIND) != SEMAPHORE => hold.strength,

@@ -1,8 +1,8 @@
 //! Waits with a time-out that are made again and again: whether code of Python asks for the same thing for ever.
 //!
 //! In: the purpose of a wait, the frames of its thread. Out: [`Retried`], where the function that waits does nothing
-//! after each time-out but ask again. The wait then ends as one without a time-out does, or by a change of what the
-//! loop asks for besides. One sample shows it by code alone, so it is no more than inferred; samples that are further
+//! after each time-out but ask again. The wait then ends as one without a time-out does, or by a change that the loop
+//! asks for besides. One sample shows it by code alone, so it is no more than inferred; samples that are further
 //! apart see it begin anew ([`crate::run`]).
 
 use super::HolderRule;
@@ -38,7 +38,7 @@ const RESULTS: &[&str] = &["ApplyResult", "MapResult", "AsyncResult"];
 /// A wait with a time-out that is made again after each.
 pub(super) struct Retried {
     pub(super) evidence: String,
-    /// What would end the loop around it.
+    /// The changes that would end the loop around it.
     pub(super) until: Vec<Change>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn retried(
     let frame = stack.get(caller)?;
     let is_outermost = inspector.stack(tid).last().is_some_and(|last| last.address == frame.address);
     let until = retries::until(inspector, &inspector.frame(frame)?, &call, is_outermost)?;
-    // Who could change these things is asked for waits that no holder ends.
+    // Only for waits that no holder ends is it asked who could change these things.
     let is_asked = matches!(purpose.rule, Some(HolderRule::Wakers { .. }));
     (until.is_empty() || is_asked).then(|| {
         let function = &frame.function;

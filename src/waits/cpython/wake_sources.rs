@@ -68,31 +68,17 @@ const PLAIN_MODULES: &[&str] = &[
 impl Facts<'_> {
     /// The objects that stand for what a thread waits for.
     pub(super) fn targets(&self, wait: &ThreadWait) -> impl Iterator<Item = Addr> {
-        let object = match &wait.blocked_on.ownership {
-            Ownership::Private(rule) => match rule.get::<HolderRule>() {
-                Some(HolderRule::Wakers { object, .. }) => *object,
-                Some(HolderRule::Future(future)) => Some(*future),
-                _ => None,
-            },
+        let object = match rule(wait) {
+            Some(HolderRule::Wakers { object, .. }) => *object,
+            Some(HolderRule::Future(future)) => Some(*future),
             _ => None,
         };
         std::iter::once(wait.blocked_on.resource.key.address).chain(object)
     }
 
-    /// What would end the loop around a wait with a time-out.
-    fn until<'w>(&self, wait: &'w ThreadWait) -> &'w [Change] {
-        match &wait.blocked_on.ownership {
-            Ownership::Private(rule) => match rule.get::<HolderRule>() {
-                Some(HolderRule::Wakers { until, .. }) => until,
-                _ => &[],
-            },
-            _ => &[],
-        }
-    }
-
     /// How code with this reach could end the loop around a wait with a time-out.
     pub(super) fn ends_loop(&self, reached: &Reached, wait: &ThreadWait) -> Option<String> {
-        let until = self.until(wait);
+        let until = until(wait);
         let ends = |change: &&Change| match change {
             Change::Of(object) => reached.has(*object),
             Change::Global(name, dict) => reached.changes_global(name) || dict.is_some_and(|dict| reached.has(dict)),
@@ -107,8 +93,35 @@ impl Facts<'_> {
     /// Whether the loop around a wait with a time-out asks for the end of the thread with this state.
     fn asks_for_end(&self, state: usize, wait: &ThreadWait) -> bool {
         let ident = self.inspector.python.threads.get(state).map(|state| state.ident);
-        ident.is_some_and(|ident| self.until(wait).contains(&Change::End(ident)))
+        ident.is_some_and(|ident| until(wait).contains(&Change::End(ident)))
     }
+}
+
+/// The family's rule for the holder of the thing that a thread waits for.
+fn rule(wait: &ThreadWait) -> Option<&HolderRule> {
+    match &wait.blocked_on.ownership {
+        Ownership::Private(rule) => rule.get(),
+        _ => None,
+    }
+}
+
+/// The changes that would end the loop around a wait with a time-out.
+fn until(wait: &ThreadWait) -> &[Change] {
+    match rule(wait) {
+        Some(HolderRule::Wakers { until, .. }) => until,
+        _ => &[],
+    }
+}
+
+/// The other threads of a process that go on, with their positions.
+fn others<'p, 's>(
+    process: &'p Process<'s>,
+    own: &'p [ThreadWait],
+    wait: &'p ThreadWait,
+) -> impl Iterator<Item = (usize, &'p ThreadView<'s>)> {
+    process.threads.iter().enumerate().filter(|(position, thread)| {
+        thread.image.state != TaskState::Zombie && *position != wait.thread && !lasts(own, *position)
+    })
 }
 
 /// Whether a thread could give what `wait` waits for.
@@ -358,12 +371,8 @@ const COMPLETES: &[&str] = &["cancel", "set_result", "set_exception", "shutdown"
 
 /// Threads that go on and could cancel or complete a future whose work waits for a thread of a pool.
 fn completers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait: &ThreadWait, out: &mut Observations) {
-    let Ownership::Private(rule) = &wait.blocked_on.ownership else { return };
-    let Some(HolderRule::Future(future)) = rule.get::<HolderRule>() else { return };
-    let others = process.threads.iter().enumerate().filter(|(position, thread)| {
-        thread.image.state != TaskState::Zombie && *position != wait.thread && !lasts(own, *position)
-    });
-    for (_, thread) in others.take(MOST_ASKED) {
+    let Some(HolderRule::Future(future)) = rule(wait) else { return };
+    for (_, thread) in others(process, own, wait).take(MOST_ASKED) {
         let completes = |reached: &Reached| {
             let names = COMPLETES.iter().any(|name| reached.uses(name));
             reached.has(*future) && names || reached.method_of(*future, COMPLETES).is_some()
@@ -380,12 +389,9 @@ fn completers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait
 
 /// Threads that go on, and handlers, that could end the loop around a wait with a time-out.
 fn changers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait: &ThreadWait, out: &mut Observations) {
-    if facts.until(wait).is_empty() {
+    if until(wait).is_empty() {
         return;
     }
-    let others = process.threads.iter().enumerate().filter(|(position, thread)| {
-        thread.image.state != TaskState::Zombie && *position != wait.thread && !lasts(own, *position)
-    });
     let ends = |position: usize| match code_of(facts, process, position) {
         None | Some(Err(Way::Shut(_))) => false,
         Some(Err(_)) => true,
@@ -396,7 +402,7 @@ fn changers(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], wait: 
             states.into_iter().any(ends) || by_collector(facts, wait).is_some()
         }
     };
-    for (asked, (position, thread)) in others.enumerate() {
+    for (asked, (position, thread)) in others(process, own, wait).enumerate() {
         if asked >= MOST_ASKED || ends(position) {
             let party = Party::Thread(process.context.process, thread.image.tid);
             let what = format!("{} can reach what the loop asks for after each time-out", thread.describe());
@@ -417,8 +423,7 @@ fn interruptions(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait, ou
     if tid != process.context.image.pid || !can_be_interrupted {
         return;
     }
-    let kernel = &process.context.all.kernel;
-    let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == tid) else { return };
+    let Some(handled) = process.handled() else { return };
     for signal in (1..=64u32).filter(|signal| handled >> (signal - 1) & 1 == 1) {
         if let Some(handler) = signals::interrupts(facts, process, signal, wait) {
             let by = if signals::TIMERS.contains(&signal) { Waker::ByItself } else { Waker::OnRequest };
@@ -496,10 +501,8 @@ fn of_tasks(
             }
             let cancels = may_end(&by_all, task.object);
             let by_other = others.iter().find(|(_, reached)| may_end(reached, task.object));
-            if !is_read {
-                task_waits::unknown_loop(process, facts, task, out);
-            }
             let what = if !is_read {
+                task_waits::unknown_loop(process, facts, task, out);
                 let class = objects.class_name(event_loop).unwrap_or_default();
                 format!("what its event loop, a {class}, may still run could not be read")
             } else if by_library.has(task.object) || cancels {

@@ -15,9 +15,9 @@ use crate::waits::thread::{Process, ThreadView};
 pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, out: &mut Observations) {
     let process = blocked.process(wait);
     let resource = &wait.blocked_on.resource;
-    let of_memory = |other: &&Process<'_>| other.context.memory_owner() == process.context.memory_owner();
-    let others = blocked.processes().iter().filter(of_memory);
-    let known = std::iter::once(process).chain(others).find_map(|one| Some((one, one.libc_tid(owner.tid)?)));
+    let known = std::iter::once(process)
+        .chain(blocked.with_same_memory(process))
+        .find_map(|one| Some((one, one.libc_tid(owner.tid)?)));
     if let Some((of, position)) = known {
         let hold = held_by_thread(process, (of, position), wait, owner);
         out.holds.push(match another_with_its_id(blocked, process, wait, (of, position), owner) {
@@ -98,11 +98,7 @@ fn another_with_its_id(
         return Some(format!("process {other} maps it, too, and has a thread that calls itself {}", owner.tid));
     }
     let is_waiter = of.context.process == wait.process && position == wait.thread;
-    let owner_of_memory = process.context.memory_owner();
-    let shares = |other: &&Process<'_>| {
-        other.context.process != process.context.process && other.context.memory_owner() == owner_of_memory
-    };
-    let other = blocked.processes().iter().find(shares).filter(|_| is_waiter)?;
+    let other = blocked.with_same_memory(process).next().filter(|_| is_waiter)?;
     Some(format!("process {} has the same memory, and may have the waiter's descriptor", other.context.image.pid))
 }
 

@@ -46,6 +46,13 @@ impl<'s> Blocked<'s> {
         self.processes
     }
 
+    /// The other captured processes that have the memory of this one.
+    pub(crate) fn with_same_memory(&self, process: &Process<'_>) -> impl Iterator<Item = &'s Process<'s>> + use<'s> {
+        let (own, owner) = (process.context.process, process.context.memory_owner());
+        let others = self.processes.iter().filter(move |other| other.context.process != own);
+        others.filter(move |other| other.context.memory_owner() == owner)
+    }
+
     /// The process of a waiter.
     pub(crate) fn process(&self, wait: &ThreadWait) -> &'s Process<'s> {
         &self.processes[wait.process]

@@ -64,7 +64,7 @@ pub(crate) fn behind(waiting: &BTreeSet<Party>, out: &Observations) -> BTreeSet<
         if !known.contains(key) && !own.clone().any(|hold| hold.is_known()) {
             continue;
         }
-        let is_its = |one: &&&WakeSource| one.waiter.as_ref().is_none_or(|of| of == waiter);
+        let is_its = |one: &&&WakeSource| one.is_for(waiter);
         let by = sources.get(key).into_iter().flatten().filter(is_its).map(|source| match &source.by {
             Waker::Party(party) => Some(party),
             Waker::ByItself | Waker::OnRequest => None,

@@ -72,7 +72,7 @@ pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<AlsoWaited> {
 
 /// A program with handlers for signals of its children or timers waits for these as well: its loop goes on after one.
 pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<AlsoWaited>) -> Vec<AlsoWaited> {
-    let handles = process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS);
+    let handles = process.handled().map(|handled| handled & NEWS_SIGNALS != 0);
     if !all.is_empty() && handles != Some(false) {
         let scope = Scope::System(format!("signal:{}", process.context.process));
         let key = ResourceKey { kind: kinds::SIGNAL, scope, address: Addr(0) };

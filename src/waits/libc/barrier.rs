@@ -32,10 +32,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, 
     let behind = behind(blocked, wait);
     let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
     // Any remaining thread may start further threads. So only no remaining thread at all is certainly too few.
-    let owner = process.context.memory_owner();
-    let shares =
-        |other: &Process<'_>| other.context.process != process.context.process && other.context.memory_owner() == owner;
-    let is_alone = !blocked.processes().iter().any(shares);
+    let is_alone = blocked.with_same_memory(process).next().is_none();
     if let (true, true, Some(Counted { arrived, count })) = (others.is_empty(), is_alone, counted) {
         let joining = match behind.len() {
             0 => String::new(),

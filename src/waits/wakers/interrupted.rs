@@ -78,18 +78,14 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
         if !rings.contains(&waiter) {
             continue;
         }
-        let owner = process.context.memory_owner();
-        let shares = |other: &&Process<'_>| {
-            other.context.process != process.context.process && other.context.memory_owner() == owner
-        };
         if *kind(wait) == *kinds::SEMAPHORE {
-            for other in blocked.processes().iter().filter(shares) {
+            for other in blocked.with_same_memory(process) {
                 let by = Waker::Party(Party::Process(other.context.process));
                 out.wake_source_for(&waiter, by, "a process that has the same memory could give it");
             }
         }
         let (kernel, pid) = (&process.context.all.kernel, process.context.image.pid);
-        let handled = kernel.handled_by(pid).unwrap_or_default() & !FAULT_SIGNALS;
+        let handled = process.handled().unwrap_or_default() & !FAULT_SIGNALS;
         let is_signalled = is_interrupted(kind(wait)) && handled != 0;
         let calls = [(&CANCEL, is_cancelled(kind(wait))), (&SIGNAL, is_signalled)];
         for (calls, _) in calls.into_iter().filter(|(_, fits)| *fits) {
@@ -106,8 +102,11 @@ pub(super) fn wake_sources(blocked: &Blocked<'_>, families: &Families<'_>, out: 
             out.wake_source_for(&waiter, Waker::ByItself, what);
         }
         let in_ring = |child: i32| {
-            let of_child = |party: &Party| matches!(party, Party::Thread(process, _) | Party::Process(process) if blocked.processes().get(*process).is_some_and(|one| one.context.image.pid == child));
-            rings.iter().any(of_child)
+            let position = blocked.processes().iter().position(|one| one.context.image.pid == child);
+            rings.iter().any(|party| match party {
+                Party::Thread(process, _) | Party::Process(process) => Some(*process) == position,
+                Party::Resource(_) | Party::Absent(..) => false,
+            })
         };
         let mut children = kernel.children.iter().filter(|(of, _)| *of == pid).flat_map(|(_, children)| children);
         let child_ends = if children.any(|child| !in_ring(*child)) { CHILD_ENDS } else { 0 };

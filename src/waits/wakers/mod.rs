@@ -38,7 +38,7 @@ pub(super) fn find(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Obs
     of_io_rings(blocked, out);
 }
 
-/// What the kernel still does for a process that has an io_uring, after a time-out or another end: write, read, wake.
+/// Wake sources of processes with an io_uring: the kernel still writes, reads or wakes for them, after a time-out or another end.
 fn of_io_rings(blocked: &Blocked<'_>, out: &mut Observations) {
     let has_ring = |process: &Process<'_>| {
         let mut paths = process.context.image.mappings.iter().filter_map(|mapping| mapping.path.as_deref());
@@ -147,13 +147,10 @@ fn of_threads(
 /// Other processes with the address space of the one at `position`: their threads reach all that its own do.
 fn sharers(blocked: &Blocked<'_>, position: usize) -> Vec<Waker> {
     let Some(process) = blocked.processes().get(position) else { return Vec::new() };
-    let owner = process.context.memory_owner();
-    let others = blocked.processes().iter().enumerate().filter(|(other, _)| *other != position);
-    let mut sharers: Vec<Waker> = others
-        .filter(|(_, other)| other.context.memory_owner() == owner)
-        .map(|(other, _)| Waker::Party(Party::Process(other)))
-        .collect();
-    let is_captured = blocked.processes().get(owner).is_none_or(|owner| owner.context.image.shares_memory_of.is_none());
+    let party = |other: &Process<'_>| Waker::Party(Party::Process(other.context.process));
+    let mut sharers: Vec<Waker> = blocked.with_same_memory(process).map(party).collect();
+    let owner = blocked.processes().get(process.context.memory_owner());
+    let is_captured = owner.is_none_or(|owner| owner.context.image.shares_memory_of.is_none());
     if !is_captured {
         sharers.push(Waker::ByItself);
     }
@@ -326,8 +323,8 @@ fn signals(
     let process = &blocked.processes()[of];
     let key = &wait.blocked_on.resource.key;
     let mut ruled_out = Vec::new();
-    let of_kernel = process.context.all.kernel.handled_by(process.context.image.pid);
-    let Some(handled) = of_kernel.or_else(|| families.iter().find_map(|family| family.handled(process, wait))) else {
+    let Some(handled) = process.handled().or_else(|| families.iter().find_map(|family| family.handled(process, wait)))
+    else {
         let what = "no thread of the process can, as all wait; whether it has handlers for signals, which could, is not in a \
                     core";
         out.wake_sources.push(WakeSource {

@@ -1103,7 +1103,8 @@ class Wait:
     #: Its proof: `recorded`, `code` or `absence`. (Since 1.2.)
     proof: Proof = "absence"
 
-    #: What could end it besides its holders and is not known to wait itself, in sentences: the first few. (Since 1.2.)
+    #: Sentences about threads and events that could end it beside its holders, and do not wait as far as is known: the
+    #: first few. (Since 1.2.)
     could_end: List[str] = field(default_factory=list)
 
 
