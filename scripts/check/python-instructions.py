@@ -35,31 +35,38 @@ print(json.dumps([sys.version_info[:2], sorted(set(rows), key=str)]))
 
 # The instructions whose effect `python::retries` knows, what stores under a name, and what ends a function.
 MEANING = {
-    "NOP": "Nothing", "RESUME": "Nothing", "PRECALL": "Nothing", "KW_NAMES": "Nothing", "NOT_TAKEN": "Nothing",
-    "PUSH_NULL": "Unused", "LOAD_SMALL_INT": "Unused", "LOAD_COMMON_CONSTANT": "Unused",
+    "NOP": "Nothing", "RESUME": "Nothing", "PRECALL": "Nothing", "NOT_TAKEN": "Nothing", "KW_NAMES": "Names",
+    "PUSH_NULL": "Unused", "LOAD_SMALL_INT": "SmallNumber", "LOAD_COMMON_CONSTANT": "Unused",
     "EXTENDED_ARG": "Extended",
     "LOAD_FAST": "LoadFast", "LOAD_FAST_CHECK": "LoadFast", "LOAD_FAST_LOAD_FAST": "LoadTwoFast",
     "LOAD_FAST_BORROW": "LoadFast", "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LoadTwoFast",
     "LOAD_CONST": "LoadConst", "LOAD_GLOBAL": "LoadGlobal", "LOAD_NAME": "LoadName", "LOAD_DEREF": "LoadCell",
     "LOAD_ATTR": "LoadAttribute", "LOAD_METHOD": "LoadMethod",
     "STORE_NAME": "StoreName", "STORE_GLOBAL": "StoreName", "STORE_FAST": "StoreFast", "DELETE_FAST": "DeleteFast",
-    "POP_TOP": "Pop", "DUP_TOP": "Duplicate", "COPY": "PushCopy",
+    "STORE_FAST_STORE_FAST": "StoreTwoFast", "STORE_FAST_LOAD_FAST": "StoreAndLoadFast",
+    "POP_TOP": "Pop", "POP_ITER": "Pop", "DUP_TOP": "Duplicate", "COPY": "PushCopy", "SWAP": "Swap",
+    "ROT_TWO": "Rotate(2)", "ROT_THREE": "Rotate(3)", "ROT_FOUR": "Rotate(4)",
     "UNARY_NOT": "Not", "TO_BOOL": "ToBool", "IS_OP": "Is", "COMPARE_OP": "Compare",
+    "BUILD_TUPLE": "Make", "BUILD_LIST": "Make", "UNPACK_SEQUENCE": "Unpack",
+    "BINARY_SUBSCR": "Subscript", "BINARY_OP": "Binary",
+    "GET_ITER": "Iterate", "FOR_ITER": "ForIter({way})", "END_FOR": "EndFor",
     "CALL_METHOD": "Call { callee: 2, names: 0 }", "CALL": "Call { callee: 2, names: 0 }",
     "CALL_FUNCTION": "Call { callee: 1, names: 0 }", "CALL_FUNCTION_KW": "Call { callee: 1, names: 1 }",
     "CALL_KW": "Call { callee: 2, names: 1 }",
     "JUMP_FORWARD": "Jump(Forward)", "JUMP_ABSOLUTE": "Jump(Absolute)",
     "JUMP_BACKWARD": "Jump(Backward)", "JUMP_BACKWARD_NO_INTERRUPT": "Jump(Backward)",
     "SETUP_FINALLY": "SetupFinally", "POP_BLOCK": "PopBlock", "POP_EXCEPT": "PopExcept",
+    "BEGIN_FINALLY": "BeginFinally", "END_FINALLY": "EndFinally", "CALL_FINALLY": "CallFinally",
     "PUSH_EXC_INFO": "PushException", "CHECK_EXC_MATCH": "MatchException",
     "JUMP_IF_NOT_EXC_MATCH": "JumpIfNoMatch",
     "ENTER_EXECUTOR": "Compiled",
-    "RETURN_VALUE": "End", "RETURN_CONST": "End", "RAISE_VARARGS": "End", "RERAISE": "End",
+    "RETURN_VALUE": "Return", "RETURN_CONST": "ReturnConstant", "RAISE_VARARGS": "End", "RERAISE": "End",
 }
 for when, word in {"TRUE": "True", "FALSE": "False", "NONE": "Nothing", "NOT_NONE": "Something"}.items():
     MEANING[f"POP_JUMP_IF_{when}"] = f"JumpIf(When::{word}, {{way}})"
     MEANING[f"POP_JUMP_FORWARD_IF_{when}"] = f"JumpIf(When::{word}, Forward)"
     MEANING[f"POP_JUMP_BACKWARD_IF_{when}"] = f"JumpIf(When::{word}, Backward)"
+    MEANING[f"JUMP_IF_{when}_OR_POP"] = f"JumpIfOr(When::{word}, {{way}})"
 
 
 def rows(python):
@@ -67,9 +74,10 @@ def rows(python):
     way = "Absolute" if version < [3, 11] else "Forward"
     found = {}
     for number, name, cache, jumps in all_rows:
-        # Only in 3.8 `COMPARE_OP` compares by identity and matches exceptions.
-        known = name in MEANING and (name != "COMPARE_OP" or version < [3, 9])
-        meaning = MEANING[name].format(way=way) if known and "{way}" in MEANING[name] else MEANING.get(name)
+        known = name in MEANING
+        # All jump forward, but those with an absolute target.
+        of_jump = "Forward" if name == "FOR_ITER" else way
+        meaning = MEANING[name].replace("{way}", of_jump) if known else None
         other = f"Branch({jumps})" if jumps else "Other"
         if known or cache or jumps:
             found.setdefault((meaning if known else other, cache), []).append(number)

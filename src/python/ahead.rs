@@ -70,10 +70,13 @@ fn from(
         let Some(one) = instructions.get(index).filter(|_| seen.insert(index)) else { continue };
         let (goes_on, jumps) = match one.operation {
             Operation::Jump(way) => (false, Some(one.target(way, version)?)),
-            Operation::JumpIf(_, way) | Operation::Branch(way) => (true, Some(one.target(way, version)?)),
-            Operation::SetupFinally => (true, Some(one.target(Way::Forward, version)?)),
+            Operation::JumpIf(_, way)
+            | Operation::JumpIfOr(_, way)
+            | Operation::ForIter(way)
+            | Operation::Branch(way) => (true, Some(one.target(way, version)?)),
+            Operation::SetupFinally | Operation::CallFinally => (true, Some(one.target(Way::Forward, version)?)),
             Operation::JumpIfNoMatch => (true, Some(one.target(Way::Absolute, version)?)),
-            Operation::End => (false, None),
+            Operation::Return | Operation::ReturnConstant | Operation::End => (false, None),
             _ => (true, None),
         };
         todo.extend(goes_on.then_some(index + 1));

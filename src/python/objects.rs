@@ -374,6 +374,13 @@ impl<'a> Objects<'a> {
         Some(Function { code: code?, globals: globals?, module: module.filter(|one| !one.is_null()), brings })
     }
 
+    /// The defaults of a function's last parameters; none if it has none.
+    pub(crate) fn defaults(&self, function: Addr) -> Option<Vec<Addr>> {
+        // `func_defaults`, as in [`Objects::function`].
+        let offset = if self.layout.values.function_name - self.layout.head == 48 { 16 } else { 40 };
+        self.sequence(self.field(function, offset).filter(|one| self.is(*one, IS_TUPLE))?, MOST_BASES)
+    }
+
     /// The dictionary and the classes, itself first, of a class.
     pub(crate) fn class_parts(&self, class: Addr) -> Option<(Option<Addr>, Vec<Addr>)> {
         let dict = self.field(class, CLASS_DICT).filter(|dict| !dict.is_null());

@@ -39,6 +39,13 @@ struct Shape {
     uses: BTreeSet<String>,
 }
 
+impl Shape {
+    /// Where an exception of this instruction leads (3.11 on).
+    fn handler_of(&self, unit: u64) -> Option<u64> {
+        self.ranges.iter().find(|range| range.start <= unit && unit < range.end).map(|range| range.target)
+    }
+}
+
 /// A protected range of instructions, counted in units of two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
@@ -225,13 +232,41 @@ impl<'a> Frames<'a> {
     }
 
     /// The instructions of a code object, as they are in memory.
-    fn instructions(&self, code: Addr) -> Option<Vec<u8>> {
+    pub(super) fn instructions(&self, code: Addr) -> Option<Vec<u8>> {
         if self.layout.line_table == LineTable::Locations {
             let size = self.objects.field(code, 0)?.0.min(MOST_SLOTS).checked_mul(2)?;
             return self.memory.bytes(code + self.layout.code_instructions, saturated(size)).ok();
         }
         // `co_code` stands before the constants and these before the names (3.7 to 3.10, DWARF).
         bytes(self.memory, self.layout, self.memory.pointer(code + (self.layout.values.code_names - 16)).ok()?)
+    }
+
+    /// The names that a code object uses, by index.
+    pub(super) fn name_objects(&self, code: Addr) -> Vec<Addr> {
+        let tuple = self.memory.pointer(code + self.layout.values.code_names).ok();
+        tuple.and_then(|tuple| self.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+    }
+
+    /// Where an exception of this instruction of a code object leads (3.11 on).
+    pub(super) fn handler_of(&self, code: Addr, unit: u64) -> Option<u64> {
+        self.shape(code)?.handler_of(unit)
+    }
+
+    /// How many parameters a function has; `None` if it takes any number of them or some by their names alone, or if it
+    /// is a generator or coroutine.
+    pub(super) fn parameters(&self, code: Addr) -> Option<usize> {
+        /// CO_VARARGS, CO_VARKEYWORDS, CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR (Include/cpython/code.h).
+        const OTHERS: u32 = 0x4 | 0x8 | 0x20 | 0x80 | 0x100 | 0x200;
+        let values = &self.layout.values;
+        // `PyCodeObject`: co_argcount, co_posonlyargcount, co_kwonlyargcount stand before co_stacksize, up to 3.10 with
+        // co_nlocals between, and co_flags behind it; from 3.11 on behind co_exceptiontable [DWARF].
+        let (first, flags) = match values.liveness {
+            Liveness::Blocks { .. } => (values.code_stack_size.checked_sub(16)?, values.code_stack_size + 4),
+            Liveness::Ranges { table, .. } => (values.code_stack_size.checked_sub(12)?, table + 8),
+        };
+        let number = |offset: u64| self.memory.u32(code + offset).ok();
+        let is_plain = number(flags)? & OTHERS == 0 && number(first + 8)? == 0;
+        usize::try_from(number(first)?).ok().filter(|count| is_plain && *count as u64 <= MOST_SLOTS)
     }
 
     /// The line of an instruction of a code object.
@@ -405,8 +440,7 @@ impl<'a> Frame<'_, 'a> {
 
     /// The names that its code uses, by index.
     pub(super) fn name_objects(&self) -> Vec<Addr> {
-        let tuple = self.frames.memory.pointer(self.code + self.frames.layout.values.code_names).ok();
-        tuple.and_then(|tuple| self.frames.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+        self.frames.name_objects(self.code)
     }
 
     /// A text of its process.
@@ -436,7 +470,7 @@ impl<'a> Frame<'_, 'a> {
 
     /// Where an exception of this instruction leads (3.11 on).
     pub(super) fn handler_of(&self, unit: u64) -> Option<u64> {
-        self.shape.ranges.iter().find(|range| range.start <= unit && unit < range.end).map(|range| range.target)
+        self.shape.handler_of(unit)
     }
 
     /// The handlers of the protected ranges that it is in, the innermost last, as the frame has them: none for one that

@@ -1950,6 +1950,188 @@ def jobs_asked_for_again_that_another_adds_without_a_word():
             pass
 
 
+class Loader:
+    """Asks for jobs as torch's DataLoader does: the loop and the wait are in two functions."""
+    phase = "running"
+
+    def __init__(self, *helpers):
+        self.jobs, self.helpers, self.used = queue.Queue(), list(helpers), [True] * len(helpers)
+        self.ended, self.parts = [], {"loader": "running"}
+
+    def ask(self, timeout=PERIOD):
+        try:
+            job = self.jobs.get(timeout=timeout)
+            return True, job
+        except Exception as error:
+            failed = []
+            for number, helper in enumerate(self.helpers):
+                if self.used[number] and not helper.is_alive():
+                    failed.append(helper)
+            if len(failed) > 0:
+                raise RuntimeError("a helper has ended")
+            if isinstance(error, queue.Empty):
+                return False, None
+            raise
+
+    def next(self):
+        while True:
+            success, job = self.ask()
+            if success:
+                return job
+
+    def next_while_running(self):
+        while self.phase == "running" and self.parts["loader"] != "ended" and len(self.ended) < 1:
+            success, job = self.ask(1)
+            if success:
+                return job
+
+    def ask_or_none(self):
+        return self.jobs.get(timeout=PERIOD)
+
+    def next_by_exceptions(self):
+        while True:
+            try:
+                return self.ask_or_none()
+            except queue.Empty:
+                pass
+
+
+def job_asked_for_again_by_two_functions():
+    truth("stuck", "suspected-deadlock", **UNTIL)
+    ledger = threading.Lock()
+
+    def pin():
+        with ledger:
+            loader.jobs.put(1)
+
+    with ledger:
+        loader = Loader()
+        loader.helpers, loader.used = [start(pin)], [True]
+        ready()
+        loader.next()
+
+
+def job_asked_for_again_by_two_functions_while_nothing_is_said():
+    truth("stuck", **STUCK, asleep=1, words=["as long as nothing changes"], asks_again=True)
+    loader = Loader()
+    ready()
+    loader.next_while_running()
+
+
+def job_asked_for_again_by_two_functions_and_an_exception():
+    truth("stuck", **STUCK, asleep=1, words=["after each time-out"], asks_again=True)
+    loader = Loader()
+    ready()
+    loader.next_by_exceptions()
+
+
+def asked_for_again_beside(act, begin, *helpers):
+    """Another thread acts on the loader after some time."""
+    truth("blocked", asleep=1)
+    loader = Loader(*helpers)
+
+    def later():
+        time.sleep(LAST)
+        act(loader)
+
+    start(later)
+    ready()
+    begin(loader)
+
+
+def job_asked_for_again_by_two_functions_while_a_helper_lives_that_ends():
+    truth("blocked", asleep=1)
+    loader = Loader(start(time.sleep, "helper", LAST))
+    ready()
+    loader.next()
+
+
+def job_asked_for_again_by_two_functions_while_another_says_a_word():
+    asked_for_again_beside(lambda loader: setattr(loader, "phase", "ended"), Loader.next_while_running)
+
+
+def job_asked_for_again_by_two_functions_while_another_changes_a_dictionary():
+    asked_for_again_beside(lambda loader: loader.parts.update(loader="ended"), Loader.next_while_running)
+
+
+def job_asked_for_again_by_two_functions_while_another_fills_a_list():
+    asked_for_again_beside(lambda loader: loader.ended.append(1), Loader.next_while_running)
+
+
+def job_asked_for_again_by_two_functions_while_another_adds_a_helper():
+    asked_for_again_beside(lambda loader: (loader.used.append(True), loader.helpers.append(ENDED)), Loader.next)
+
+
+def job_asked_for_again_by_two_functions_until_another_replaces_one():
+    asked_for_again_beside(lambda loader: setattr(loader, "ask", lambda: (True, 1)), Loader.next)
+
+
+ENDED = threading.Thread()
+
+
+def ask_one(jobs, seconds=0.5):
+    try:
+        return jobs.get(timeout=seconds)
+    except queue.Empty:
+        return None
+
+
+def job_asked_for_again_a_few_times_by_code_in_c():
+    truth("blocked", asleep=1)
+    jobs = queue.Queue()
+    ready()
+    list(map(ask_one, [jobs] * 240))
+
+
+def job_asked_for_again_by_a_function_that_counts():
+    import itertools
+    truth("blocked", asleep=1)
+    jobs, numbers = queue.Queue(), itertools.count()
+
+    def ask():
+        ask_one(jobs)
+        return next(numbers)
+
+    ready()
+    while ask() < 240:
+        pass
+
+
+def job_asked_for_again_in_each_round_of_a_limit():
+    truth("blocked", asleep=1)
+    jobs = queue.Queue()
+    ready()
+    for _ in [0.5] * 240:
+        if ask_one(jobs) is not None:
+            break
+
+
+def job_asked_for_again_by_the_one_who_has_what_ends_it():
+    """The first round drops the last reference to a thing that tells at its end."""
+    truth("blocked", asleep=1)
+    jobs, stopped = queue.Queue(), threading.Event()
+
+    def first(job):
+        return ask_one(jobs, PERIOD)
+
+    ready()
+    first(Job(stopped.set))
+    while not stopped.is_set():
+        ask_one(jobs, PERIOD)
+
+
+def job_asked_for_again_with_a_thing_that_ends_after_a_round():
+    truth("blocked", asleep=1)
+    jobs, stopped = queue.Queue(), threading.Event()
+
+    def ask(job):
+        return ask_one(jobs, PERIOD)
+
+    ready()
+    while not stopped.is_set():
+        ask(Job(stopped.set))
+
+
 def event_set_when_a_cycle_dies_that_a_weak_reference_watches():
     import gc
     import weakref

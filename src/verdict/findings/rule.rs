@@ -118,8 +118,13 @@ impl Context<'_> {
         if let (Some(first), true) = (cycle.edges.first(), are_nameless && names.len() > 1) {
             let noun = self.names.label(&first.resource).noun;
             let is_one_kind = cycle.edges.iter().all(|edge| edge.resource.kind == first.resource.kind);
-            let noun = if is_one_kind { several(&noun) } else { "locks".to_owned() };
-            return format!("{} {noun}", names.len());
+            // The nouns of semaphores in a set have their numbers.
+            let is_one_noun = cycle.edges.iter().all(|edge| self.names.label(&edge.resource).noun == noun);
+            match (is_one_kind, is_one_noun) {
+                (false, _) => return format!("{} locks", names.len()),
+                (true, true) => return format!("{} {}", names.len(), several(&noun)),
+                (true, false) => {}
+            }
         }
         // In the order in which the first one takes them: what it has, then what it waits for.
         names.rotate_right(1);

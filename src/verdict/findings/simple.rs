@@ -81,7 +81,11 @@ pub(super) const STATIC_INIT_CYCLE: Rule = finding!(
 /// File locks are taken in different orders.
 pub(super) const FILE_LOCK_CYCLE: Rule =
     finding!(Error, "file-lock-cycle", "file_lock_cycle", "py", "python3 file_lock_cycle.py", Nothing, |context| {
-        context.cycle_drafts(|cycle| cycle.is_about(Topic::FileLock))
+        let drafts = context.cycle_drafts(|cycle| cycle.is_about(Topic::FileLock));
+        context.titled(drafts, |cycle| {
+            let again = context.again(cycle)?;
+            Some(format!("{again}, which its own process has through another descriptor"))
+        })
     });
 
 /// A thread imports a module, and the import waits for that thread.

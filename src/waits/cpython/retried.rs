@@ -12,7 +12,7 @@ use crate::image::Addr;
 use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
-use crate::python::retries::{self, Change, TimeOut, TimedCall};
+use crate::python::retries::{self, Change, Loop, TimeOut, TimedCall};
 use crate::waits::kinds;
 
 /// Classes of the standard library, their methods that take a time-out, what these do when it is up, and the methods
@@ -49,8 +49,9 @@ pub(super) fn retried(
     purpose: &Purpose,
     behind: Option<&LockObject>,
 ) -> Option<Retried> {
-    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(LIBRARY_FRAMES).collect();
-    let call_at = purpose.frame.and_then(|address| stack.iter().position(|frame| frame.address == address))?;
+    let stack: Vec<&PythonFrame> = inspector.stack(tid).collect();
+    let mut inner = stack.iter().take(LIBRARY_FRAMES);
+    let call_at = purpose.frame.and_then(|address| inner.position(|frame| frame.address == address))?;
     let (call, caller) = match behind.map(|behind| (&behind.what, behind.object)) {
         // Code in C: the innermost function is the one that calls it.
         Some((What::Lock | What::RecursiveLock, object)) if is_lock(purpose) => {
@@ -61,9 +62,7 @@ pub(super) fn retried(
         }
         _ => (of_method(inspector, purpose, stack.get(call_at)?)?, call_at + 1),
     };
-    let frame = stack.get(caller)?;
-    let is_outermost = inspector.stack(tid).last().is_some_and(|last| last.address == frame.address);
-    let until = retries::until(inspector, &inspector.frame(frame)?, &call, is_outermost)?;
+    let Loop { frame, until } = retries::around(inspector, stack.get(caller..)?, &call)?;
     // Only for waits that no holder ends is it asked who could change these things.
     let is_asked = matches!(purpose.rule, Some(HolderRule::Wakers { .. }));
     (until.is_empty() || is_asked).then(|| {

@@ -29,7 +29,15 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     });
     drafts = context.titled(drafts, |cycle| {
         let are_locks = cycle.edges.iter().all(is_wait_for_lock);
-        are_locks.then(|| format!("{} are taken in different orders", context.things_of(cycle)))
+        let title = || match is_one_lock(cycle) {
+            true => format!(
+                "{} threads share {}, and each waits to have it alone",
+                cycle.edges.len(),
+                context.things_of(cycle)
+            ),
+            false => format!("{} are taken in different orders", context.things_of(cycle)),
+        };
+        are_locks.then(title)
     });
     for draft in &mut drafts {
         let cycle = draft.cycle.and_then(|position| context.cycles.get(position));
@@ -37,6 +45,12 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
             draft.help = vec![
                 "take no lock in a host function that a thread may have while it waits for the stream".into(),
                 "release the lock before the synchronising call".into(),
+            ];
+        }
+        if cycle.is_some_and(is_one_lock) {
+            draft.help = vec![
+                "give the read lock back before you ask for the write lock, and check again what you have read".into(),
+                "take the write lock at once where a write may follow".into(),
             ];
         }
         draft.first_help = cycle.and_then(|cycle| one_order(context, cycle));
@@ -79,6 +93,11 @@ fn by_arguments(context: &Context<'_>, one: &CycleEdge, other: &CycleEdge) -> Op
             "{function} takes one lock at {taken} and one at {waits}, in the order of its arguments: sort the locks by a key first"
         )
     })
+}
+
+/// Whether all wait for the same lock, so that each of its readers wants to write.
+fn is_one_lock(cycle: &Cycle) -> bool {
+    cycle.edges.windows(2).all(|pair| matches!(pair, [one, next] if one.resource == next.resource))
 }
 
 /// A wait for the GPU, which waits for a host function.

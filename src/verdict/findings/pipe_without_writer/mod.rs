@@ -5,7 +5,7 @@
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::verdict::foremost;
-use crate::waits::kinds::Kind;
+use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
@@ -35,12 +35,20 @@ const DEAD_CHILD: [&str; 2] = [
      concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
 ];
 
+/// The advice where both ends of a connection are the process's own.
+const OWN_CONNECTION: [&str; 2] = [
+    "look at the thread that serves the other end: it has ended, waits itself, or was never started",
+    "in a server, call the function that the request would run, or serve requests in more threads",
+];
+
 fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let role = |draft: &Draft| draft.resources.first().and_then(|key| context.names.described(key)?.role);
     let mut drafts = context.dead_end_drafts(Kind::has_two_ends);
+    // Who waits for an answer of a server waits because the server itself waits for one that it cannot accept.
+    drafts.sort_by_key(|draft| role(draft) != Some(Role::Unaccepted));
     for draft in &mut drafts {
         let (waiter, key) = (draft.parties.first(), draft.resources.first());
-        let role = key.and_then(|key| context.names.described(key)?.role);
-        if let (Some(Role::Unaccepted), Some(waiter)) = (role, waiter) {
+        if let (Some(Role::Unaccepted), Some(waiter)) = (role(draft), waiter) {
             let who = context.names.party_by_name(waiter);
             draft.title = Some(format!(
                 "{who} waits for an answer from its own process, where no thread is left to accept the connection"
@@ -51,6 +59,8 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let dead = waiter.map(|waiter| foremost::dead_children(context, std::slice::from_ref(waiter)));
         if dead.is_some_and(|dead| !dead.is_empty()) {
             draft.help = DEAD_CHILD.iter().map(|advice| (*advice).to_owned()).collect();
+        } else if key.is_some_and(|key| key.kind == kinds::SOCKET) {
+            draft.help = OWN_CONNECTION.iter().map(|advice| (*advice).to_owned()).collect();
         }
         draft.title = key.map(|key| key.kind.noun).zip(waiter).map(|(noun, waiter)| {
             let who = context.names.party_by_name(waiter);
