@@ -165,6 +165,7 @@ impl Teller<'_> {
                         holder_resource: None,
                         holder_rank: Some(holder),
                         gone: self.job.ended.contains(&holder).then_some(report::Gone::ProcessDead),
+                        not_captured: false,
                         resource: resource.clone(),
                         mode: None,
                         frame: None,

@@ -238,5 +238,10 @@ fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&
     let hold = hold.map(|hold| (hold.certainty, hold.proof));
     // The weaker of the two.
     let (certainty, proof) = wait.into_iter().chain(hold).min().unwrap_or((Certainty::Candidate, Proof::Absence));
-    EdgeLine { from, to, evidence, known_how: known_how(certainty, proof) }
+    let known_how = match (to, known_how(certainty, proof)) {
+        // That nobody is left is known by absence, as the heading says.
+        (None, "recorded") => "the wait is recorded",
+        (_, known) => known,
+    };
+    EdgeLine { from, to, evidence, known_how }
 }

@@ -154,6 +154,9 @@ pub struct Hold {
     pub holder_rank: Option<u32>,
     /// The reason why the holder can never release it.
     pub gone: Option<Gone>,
+    /// Whether the holder is a process that was not captured; `process` is the waiter's then. (Since 1.2.)
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_captured: bool,
     /// The resource that it holds.
     pub resource: String,
     /// `read`, `write`.

@@ -90,6 +90,7 @@ pub(crate) fn report(
                     holder_resource,
                     holder_rank: None,
                     gone: hold.gone,
+                    not_captured: hold.gone.is_none() && matches!(hold.holder, Party::Absent(..)),
                     resource: names.resource_id(&hold.resource),
                     mode: hold.mode.map(String::from),
                     frame: hold.frame,

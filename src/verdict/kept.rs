@@ -20,6 +20,8 @@ pub(super) struct Meanwhile<'a> {
     pub(super) hold: &'a Hold,
     /// The wait of a thread that needs the lock.
     pub(super) wait: &'a Wait,
+    /// That thread could end the wait.
+    pub(super) gives: bool,
 }
 
 /// The suspended generator that keeps a lock.
@@ -31,8 +33,8 @@ pub(super) fn by_generator<'a>(context: &Context<'a>, key: &ResourceKey) -> Opti
     })
 }
 
-/// The lock that a waiter for `awaited` keeps and that another waiter needs. Of several it is one without a time limit, and
-/// then the one that was taken last.
+/// The lock that a waiter for `awaited` keeps and that another waiter needs. Of several it is one that somebody needs who could
+/// end the wait, then one without a time limit, and then the one that was taken last.
 pub(super) fn meanwhile<'a>(context: &Context<'a>, waiter: &Party, awaited: &ResourceKey) -> Option<Meanwhile<'a>> {
     let seen = context.input.observations;
     let kept = seen.holds.iter().filter(|hold| {
@@ -40,9 +42,11 @@ pub(super) fn meanwhile<'a>(context: &Context<'a>, waiter: &Party, awaited: &Res
     });
     let needed = kept.filter(|hold| hold.resource != *awaited).filter_map(|hold| {
         let waits = seen.waits.iter().filter(|wait| wait.resource == hold.resource && wait.waiter != *waiter);
-        Some(Meanwhile { hold, wait: waits.min_by_key(|wait| wait.timed)? })
+        let could = |party: &Party| seen.holds.iter().any(|hold| hold.resource == *awaited && hold.holder == *party);
+        let wait = waits.min_by_key(|wait| (!could(&wait.waiter), wait.timed))?;
+        Some(Meanwhile { hold, wait, gives: could(&wait.waiter) })
     });
-    needed.min_by_key(|kept| (kept.wait.timed, kept.hold.frame))
+    needed.min_by_key(|kept| (!kept.gives, kept.wait.timed, kept.hold.frame))
 }
 
 /// " Meanwhile reader keeps `guard`, taken at app.py:26, and postman waits for it in deliver at app.py:30.", or nothing.

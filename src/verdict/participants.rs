@@ -455,7 +455,9 @@ impl<'r> Drawing<'r> {
             None => (now, None),
         };
         let task = hold.taken.as_ref().and_then(|taken| taken.task.as_deref());
-        let task = task.map(|task| format!(", in task {task}, which is suspended")).unwrap_or_default();
+        let suspended = hold.taken.as_ref().and_then(|taken| taken.suspended_at.as_deref());
+        let suspended = suspended.map(|at| format!(" at {at}")).unwrap_or_default();
+        let task = task.map(|task| format!(", in task {task}, which is suspended{suspended}")).unwrap_or_default();
         let ago = since(hold.since_ms).map(|since| format!(" (for {since})")).unwrap_or_default() + &task;
         let name = self.name(&hold.resource);
         // Taken by code that gives it back later, though any thread may give one back.
@@ -496,7 +498,9 @@ impl<'r> Drawing<'r> {
         // A connection's label names who has its other end.
         let is_named = |by: &String| {
             let who = by.strip_prefix("other end open in ").filter(|_| kind == Holding::OtherEnd);
-            who.is_some_and(|who| name.ends_with(&format!("({who})")))
+            who.is_some_and(|who| {
+                name.ends_with(&format!("({who})")) || name.ends_with(')') && who.contains("not captured")
+            })
         };
         let by = by.filter(|by| !is_named(by)).map(|by| format!(", {by}")).unwrap_or_default();
         let (verb, so_far) = match since(wait.since_ms) {
@@ -531,6 +535,10 @@ impl<'r> Drawing<'r> {
         let are_things = certain.iter().all(|hold| hold.holder_resource.is_some());
         let name = |hold: &&&Hold| match hold.gone {
             Some(_) => self.owner(hold),
+            None if hold.not_captured => match hold.tid {
+                Some(pid) => format!("process {pid}, which was not captured"),
+                None => "a process that was not captured".to_owned(),
+            },
             None => self.party_seen_from(&wait.process, &hold.process, hold.tid, hold.holder_resource.as_deref()),
         };
         let names: Vec<String> = certain.iter().map(name).collect();

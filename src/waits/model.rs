@@ -251,12 +251,15 @@ pub struct TakenAt {
     /// The task that is suspended there, where the thread of its loop holds the lock for it: `Task-6 (across)`. (Since 1.2.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
+    /// Where that task is suspended: `app.py:21`. (Since 1.2.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_at: Option<String>,
 }
 
 impl TakenAt {
     /// A line of a function, without a guard or a task.
     pub(crate) fn at(file: impl Into<String>, line: u32, function: impl Into<String>) -> TakenAt {
-        TakenAt { file: file.into(), line, function: function.into(), guard: None, task: None }
+        TakenAt { file: file.into(), line, function: function.into(), guard: None, task: None, suspended_at: None }
     }
 }
 

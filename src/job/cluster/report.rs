@@ -133,6 +133,7 @@ impl Teller<'_> {
                     tid: Some(link.to.1),
                     holder_rank: None,
                     gone: None,
+                    not_captured: false,
                     resource: resource.clone(),
                     mode: None,
                     frame: None,

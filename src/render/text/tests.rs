@@ -96,6 +96,7 @@ fn hold(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         process: "p0".into(),
         tid: Some(tid),
         gone: None,
+        not_captured: false,
         holder_rank: None,
         resource: resource.into(),
         mode: mode.map(str::to_string),

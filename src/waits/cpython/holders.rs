@@ -216,11 +216,15 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
     if holds.is_empty() {
         facts.suspended().passed_over.iter().for_each(|met| limits::tell(met.clone()));
         facts.inspector.tell_deep_threads();
-        out.nobody_named(
-            &wait.blocked_on.resource,
+        let or_fork = match process.context.image.is_copy {
+            Some(true) => ", or fork copied the lock while a thread had it that fork did not copy",
+            _ => "",
+        };
+        let why = format!(
             "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has a reference to \
-             it in a function that calls acquire: the function that took it has returned",
+             it in a function that calls acquire: the function that took it has returned{or_fork}"
         );
+        out.nobody_named(&wait.blocked_on.resource, why);
     }
     out.holds.extend(holds);
 }
@@ -277,7 +281,8 @@ fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, wait: &ThreadWait, lock: 
     // No frame of the thread took it: the coroutine has none there while it is suspended.
     let (state, _) = inspector.states(tid).next()?;
     let hold = hold(process, facts, wait, state, Addr(0), evidence)?;
-    let taken = coroutine.taken(lock).map(|taken| TakenAt { task: Some(task.name.clone()), ..taken });
+    let suspended_at = coroutine.stopped_at.clone();
+    let taken = coroutine.taken(lock).map(|taken| TakenAt { task: Some(task.name.clone()), suspended_at, ..taken });
     let strength = if holders.next().is_none() { Strength::Sole } else { Strength::Inferred };
     Some(Hold { strength, taken, ..hold })
 }

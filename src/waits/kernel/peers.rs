@@ -309,10 +309,13 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, o
         out.holds.push(hold);
     }
     if !outside.is_empty() {
-        let text = format!("not captured, {verb} {}: {}", descriptor.target, outside.join(", "));
-        out.holds.push(exact_hold(key, Party::Absent(wait.process, 0), None, vec![text.clone()]));
-        let why = format!("{text}; capture these processes too (--tree, or more PIDs)");
-        out.gaps.push(Gap::new(format!("the other end of {}", descriptor.target), why));
+        let who = outside.join(", ");
+        let text = format!("{who} {verb} {}, and was not captured", descriptor.target);
+        out.holds.push(exact_hold(key, Party::Absent(wait.process, 0), None, vec![text]));
+        let why = format!("{who} was not captured: name it as well (`lockscope attach PID PID`)");
+        if out.gaps.iter().all(|gap| gap.why != why) {
+            out.gaps.push(Gap::new(format!("the other end of {name}"), why));
+        }
     }
 }
 

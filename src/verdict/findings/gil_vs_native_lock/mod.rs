@@ -4,8 +4,9 @@
 
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
+use crate::verdict::DeadEnd;
 use crate::waits::kinds::{Giver, Topic, World};
-use crate::waits::model::Role;
+use crate::waits::model::{Hold, Role};
 use crate::waits::{Party, ResourceKey};
 
 /// The finding's texts and its rule.
@@ -29,37 +30,59 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let lock = if one.resource.kind.topic == Topic::Gil { other } else { one };
         Some(format!("the GIL and {} are taken in both orders", context.names.bare(&lock.resource)))
     });
-    let seen = context.input.observations;
-    for end in context.dead_ends {
-        let wanted = &seen.known_wakers[end.known_wakers].resource;
-        let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
-        // The lock that the thread keeps from others. Either the GIL, while it waits for a native lock whose holder is
-        // unknown, or a native lock, under which Python was called and waits.
-        let keeps = |waiter: &Party| {
-            let mut holds = seen.holds.iter().filter(|hold| hold.holder == *waiter);
-            holds.find(|hold| {
-                let opposed = match hold.resource.kind.topic {
-                    Topic::Gil => wanted.kind.world != World::Python,
-                    _ => wanted.kind.world == World::Python && is_native(context, &hold.resource),
-                };
-                opposed && seen.waits.iter().any(|wait| wait.resource == hold.resource)
-            })
-        };
-        let Some((waiter, hold)) = waiters.find_map(|waiter| Some((waiter, keeps(waiter)?))) else { continue };
-        drafts.push(Draft {
-            message: format!(
-                "{} {} and waits for {}, and those who could give that wait for {}.",
-                context.names.party_in_full(waiter),
-                context.names.held(&hold.resource),
-                context.names.resource(wanted),
-                context.names.resource(&hold.resource),
-            ),
-            parties: vec![waiter.clone()],
-            resources: vec![wanted.clone(), hold.resource.clone()],
-            ..Draft::default()
-        });
-    }
+    drafts.extend(context.dead_ends.iter().filter_map(|end| kept_from_givers(context, end)).map(
+        |(waiter, wanted, hold)| {
+            let names = context.names;
+            let mut others = context.input.observations.waits.iter().filter(|wait| wait.resource == hold.resource);
+            let other = others.next().map(|wait| &wait.waiter);
+            let who = match (other, others.count()) {
+                (Some(other), 0) => format!("{} needs", names.party_by_name(other)),
+                (_, more) => format!("{} threads need", more + 1),
+            };
+            let (thing, kept) = (names.bare(wanted), names.bare(&hold.resource));
+            Draft {
+                title: Some(format!(
+                    "{} {} and waits for {thing}, for which {who} {kept}",
+                    names.party_by_name(waiter),
+                    names.held(&hold.resource)
+                )),
+                message: format!(
+                    "{} {} and waits for {}, and those who could give that wait for {}.",
+                    names.party_in_full(waiter),
+                    names.held(&hold.resource),
+                    names.resource(wanted),
+                    names.resource(&hold.resource),
+                ),
+                parties: std::iter::once(waiter).chain(other).cloned().collect(),
+                resources: vec![wanted.clone(), hold.resource.clone()],
+                ..Draft::default()
+            }
+        },
+    ));
     drafts
+}
+
+/// A wait without end whose waiter keeps from others what they need to end it: the GIL, while it waits for a native lock
+/// whose holder is unknown, or a native lock, under which Python was called and waits. The waiter, what it waits for, and
+/// what it keeps.
+pub(super) fn kept_from_givers<'c>(
+    context: &Context<'c>,
+    end: &'c DeadEnd,
+) -> Option<(&'c Party, &'c ResourceKey, &'c Hold)> {
+    let seen = context.input.observations;
+    let wanted = &seen.known_wakers[end.known_wakers].resource;
+    let keeps = |waiter: &Party| {
+        let mut holds = seen.holds.iter().filter(|hold| hold.holder == *waiter);
+        holds.find(|hold| {
+            let opposed = match hold.resource.kind.topic {
+                Topic::Gil => wanted.kind.world != World::Python,
+                _ => wanted.kind.world == World::Python && is_native(context, &hold.resource),
+            };
+            opposed && seen.waits.iter().any(|wait| wait.resource == hold.resource)
+        })
+    };
+    let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
+    waiters.find_map(|waiter| Some((waiter, wanted, keeps(waiter)?)))
 }
 
 /// Whether a lock is one of native code: of libc, or an extension's own.

@@ -6,6 +6,7 @@ mod things;
 
 use std::collections::BTreeSet;
 
+use super::gil_vs_native_lock;
 use super::rule::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::verdict::kept;
@@ -30,7 +31,10 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     // A native lock whose holder is not known is nothing that a thread is to be woken for, nor is a GPU that is gone.
     let is_woken_for = |kind: &Kind| !kind.has_two_ends() && !kind.is_native_lock_with_holder() && !kind.is_gpu();
+    let explained = context.dead_ends.iter().filter_map(|end| gil_vs_native_lock::kept_from_givers(context, end));
+    let explained: BTreeSet<&ResourceKey> = explained.map(|(_, wanted, _)| wanted).collect();
     let drafts = context.dead_end_drafts(is_woken_for).into_iter();
+    let drafts = drafts.filter(|draft| !draft.resources.iter().any(|key| explained.contains(key)));
     let mut drafts: Vec<Draft> = drafts.map(|draft| told(context, draft)).collect();
     // A wake-up and the lock that keeps it from coming explain the others.
     drafts.sort_by_key(|draft| draft.resources.len() < 2);
@@ -56,6 +60,9 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             )];
         }
         (Some(Role::Completed(completion)), Party::Resource(_)) => {
+            if let Some(kept) = kept::meanwhile(context, &waiter, &key).filter(|kept| kept.gives) {
+                return under_a_lock(context, draft, &key, &kept, Some(completion));
+            }
             let (missing, help) = things::of_task(completion);
             draft.title = with_units(context, &mut draft, &key, ("task", "tasks"));
             if draft.title.is_some() {
@@ -81,19 +88,7 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             let completion = described.and_then(completion);
             let world = key.kind.world;
             if let Some(kept) = kept::meanwhile(context, &waiter, &key) {
-                let (lock, waker) = (kept.hold.resource.clone(), kept.wait.waiter.clone());
-                let (name, act) = (context.names.bare(&lock), things::act(completion, world));
-                let in_a_loop = context.runs_a_loop(&waker);
-                let (mut who, mut other) = (who, context.names.party_by_name(&waker));
-                if who == other {
-                    // Threads of native code are called as their program.
-                    (who, other) = (context.names.party(&waiter), context.names.party(&waker));
-                }
-                draft.title = Some(format!("{who} waits for {thing} and holds {name}, which {other} needs to {act}"));
-                draft.help = things::under_a_lock(&name, &who, &other, completion, in_a_loop);
-                draft.parties.push(waker);
-                draft.resources.push(lock);
-                return draft;
+                return under_a_lock(context, draft, &key, &kept, completion);
             }
             if let Some(other) = waits_for_host_function(context, &waiter) {
                 let other = context.names.party(other);
@@ -103,6 +98,7 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             }
             let (missing, help) = match completion {
                 Some(completion) => things::of_thread(completion, world),
+                None if key.kind.is_lock() && is_of_a_copy(context, &waiter) => things::of_a_copy(),
                 None => ("no remaining thread can wake it", Vec::new()),
             };
             draft.help = help;
@@ -121,6 +117,38 @@ fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
             });
         }
     }
+    draft
+}
+
+/// Whether a thread's process was forked, and runs the same program since.
+fn is_of_a_copy(context: &Context<'_>, party: &Party) -> bool {
+    let Party::Thread(process, _) = party else { return false };
+    context.input.image.processes.get(*process).is_some_and(|image| image.is_copy == Some(true))
+}
+
+/// Say that the waiter keeps a lock which somebody needs who would end its wait.
+fn under_a_lock(
+    context: &Context<'_>,
+    mut draft: Draft,
+    key: &ResourceKey,
+    kept: &kept::Meanwhile<'_>,
+    completion: Option<Completion>,
+) -> Draft {
+    let names = context.names;
+    let (lock, waker) = (kept.hold.resource.clone(), kept.wait.waiter.clone());
+    let (waiter, thing, name) = (&kept.hold.holder, names.bare(key), names.bare(&lock));
+    let (mut who, mut other) = (names.party_by_name(waiter), names.party_by_name(&waker));
+    if who == other {
+        // Threads of native code are called as their program.
+        (who, other) = (names.party(waiter), names.party(&waker));
+    }
+    let verb = if matches!(waiter, Party::Resource(_)) { "awaits" } else { "waits for" };
+    let world = if matches!(waiter, Party::Resource(_)) { World::Python } else { key.kind.world };
+    let act = things::act(completion, world);
+    draft.title = Some(format!("{who} {verb} {thing} and holds {name}, which {other} needs to {act}"));
+    draft.help = things::under_a_lock(&name, &who, &other, completion, context.runs_a_loop(&waker));
+    draft.parties.push(waker);
+    draft.resources.push(lock);
     draft
 }
 

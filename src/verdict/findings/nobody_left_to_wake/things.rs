@@ -62,7 +62,22 @@ pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
         ),
         Completion::Unpark => ("nobody is left that wakes it", "wake it on every path, after an error, too"),
     };
-    (missing, vec![advice.into(), LOST_TASK.into()])
+    // Whoever took a lock is known by its code, also where it has ended.
+    let lost = (completion != Completion::Unlock).then(|| LOST_TASK.into());
+    (missing, std::iter::once(advice.into()).chain(lost).collect())
+}
+
+/// The same of a lock in a process that was forked, where no thread has it.
+pub(super) fn of_a_copy() -> (&'static str, Vec<String>) {
+    let help = [
+        "fork before threads are started, or start the child by exec (Python: `multiprocessing.set_start_method(\"spawn\")`)",
+        "or renew the lock in the child: `os.register_at_fork(after_in_child=...)`, `pthread_atfork`",
+        "if it was not locked at the fork, look for the function that took it and returned without releasing it",
+    ];
+    (
+        "no thread of its process has it: it may have been locked when the process was forked",
+        help.map(String::from).into(),
+    )
 }
 
 /// Advice for tasks that each have a unit and want another one.

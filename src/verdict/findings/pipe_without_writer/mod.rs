@@ -64,7 +64,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         }
         draft.title = key.map(|key| key.kind.noun).zip(waiter).map(|(noun, waiter)| {
             let who = context.names.party_by_name(waiter);
-            format!("{who} waits at a {noun} that no other process has open")
+            format!("{who} waits at a {noun} whose other end only its own process has")
         });
     }
     drafts

@@ -1030,6 +1030,9 @@ class TakenAt:
     #: 1.2.)
     task: Optional[str] = None
 
+    #: Where that task is suspended: `app.py:21`. (Since 1.2.)
+    suspended_at: Optional[str] = None
+
 
 @dataclass(frozen=True)
 class Callback:
@@ -1143,6 +1146,9 @@ class Hold:
 
     #: The reason why the holder can never release it.
     gone: Optional[Gone] = None
+
+    #: Whether the holder is a process that was not captured; `process` is the waiter's then. (Since 1.2.)
+    not_captured: Optional[bool] = None
 
     #: `read`, `write`.
     mode: Optional[str] = None
