@@ -143,6 +143,7 @@
 //! provoke/             predicted deadlocks that are to happen: where threads are held, and why one did not happen
 //! python/              CPython's structures
 //! python/reach/        what code of Python can still reach
+//! python/retries/      whether code asks again for ever after a time-out
 //! recorder/            the recorder's data in a process; in preload/ its library, which is compiled by itself
 //! reduction/           AND/OR graphs: which nodes stay blocked, and cycles of these
 //! render/              the report for people and tools

@@ -190,6 +190,9 @@ pub struct Report {
     /// Whom the scenes are to show where nothing is wrong and others matter more than the main thread.
     #[serde(skip)]
     pub(crate) foremost: Vec<ThreadReference>,
+    /// What the tasks wait for that the scenes are to show in their place.
+    #[serde(skip)]
+    pub(crate) awaited: Vec<String>,
     /// Captured processes.
     pub processes: Vec<Process>,
     /// Locks and other objects that something waits for.

@@ -106,11 +106,16 @@ fn end_of(inspector: &Inspector<'_>, class: Addr) -> End {
 }
 
 /// Whether a callback is the library's own, which only forgets what has died.
-fn is_of_library(inspector: &Inspector<'_>, callback: Addr) -> bool {
+pub(super) fn is_of_library(inspector: &Inspector<'_>, callback: Addr) -> bool {
     let objects = inspector.objects();
-    // Callbacks in C forget what has died, as those of abstract classes do.
-    if matches!(objects.class_name(callback).as_deref(), Some("finalize" | "builtin_function_or_method")) {
-        return true;
+    match objects.class_name(callback).as_deref() {
+        Some("finalize") => return true,
+        // Callbacks in C forget what has died where they are of a module, or have a weak reference as those of abstract classes do.
+        Some("builtin_function_or_method") => {
+            let class = objects.bound(callback).and_then(|bound| objects.class_name(bound.object));
+            return class.is_none_or(|class| matches!(&*class, "module" | "weakref" | "weakref.ReferenceType"));
+        }
+        _ => {}
     }
     let file = objects.function(callback).and_then(|function| inspector.frames().code_file(function.code));
     let is_library = |file: String| inspector.is_standard(&file) || inspector.origin(&file).waits_for_caller();

@@ -226,6 +226,7 @@ impl<'a> Objects<'a> {
     /// Whether an object is `None`.
     pub(crate) fn is_none(&self, object: Addr) -> bool {
         self.class_name(object).as_deref() == Some("NoneType")
+            && self.class(object).is_some_and(|class| !self.is_heap_class(class))
     }
 
     /// Names and values of the attributes that the instance itself has.

@@ -18,6 +18,7 @@ impl Report {
             sentence: String::new(),
             scenes: Vec::new(),
             foremost: Vec::new(),
+            awaited: Vec::new(),
             processes: Vec::new(),
             resources: Vec::new(),
             waits: Vec::new(),

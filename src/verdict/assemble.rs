@@ -50,6 +50,7 @@ pub(crate) fn report(
         sentence: judgement.sentence,
         scenes: Vec::new(),
         foremost: judgement.foremost.iter().filter_map(|party| names.reference(party)).collect(),
+        awaited: judgement.awaited.iter().map(|key| names.resource_id(key)).collect(),
         processes: (0..input.image.processes.len()).map(process).collect(),
         resources: names.keys().iter().map(|key| resource(input, &names, key)).collect(),
         waits: seen

@@ -3,13 +3,15 @@
 //!
 //! In: the judged sample. Out: sentences, and the threads that they are about. It decides nothing.
 
+use std::collections::BTreeMap;
+
 use super::call_sites;
 use super::context::Context;
 use super::summary::library_threads;
-use crate::report::short_function;
+use crate::report::{short_function, short_path};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::kinds::Topic;
-use crate::waits::model::{Role, Scope};
+use crate::waits::model::{Completion, Role, Scope};
 use crate::waits::{Hold, Party, ResourceKey, Wait};
 
 /// A first sentence.
@@ -17,11 +19,14 @@ pub(super) struct Foremost {
     pub(super) sentence: String,
     /// Whom it is about, the most important first.
     pub(super) parties: Vec<Party>,
+    /// What they wait for, where they are tasks.
+    pub(super) awaited: Option<ResourceKey>,
 }
 
 /// The sentence about threads that wait behind each other or side by side. Idle threads do not count.
 pub(super) fn of(context: &Context<'_>) -> Option<Foremost> {
-    behind_one(context).or_else(|| side_by_side(context)).or_else(|| behind_a_join(context))
+    let of_threads = behind_one(context).or_else(|| side_by_side(context));
+    of_threads.or_else(|| tasks_side_by_side(context)).or_else(|| behind_a_join(context))
 }
 
 fn wait_of<'c>(context: &'c Context<'_>, party: &Party) -> Option<&'c Wait> {
@@ -61,7 +66,7 @@ fn behind_one(context: &Context<'_>) -> Option<Foremost> {
     let call = call.phrase();
     let (lock, has_it) = (names.bare(&hold.resource), names.party(holder));
     let parties = std::iter::once(holder).chain(waiters.first().copied()).cloned().collect();
-    Some(Foremost { sentence: format!("{who} for {lock}, held by {has_it}{does}{call}"), parties })
+    Some(Foremost { sentence: format!("{who} for {lock}, held by {has_it}{does}{call}"), parties, awaited: None })
 }
 
 /// The main thread waits for the end of a thread that waits for something else: that is where it stands.
@@ -85,7 +90,7 @@ fn behind_a_join(context: &Context<'_>) -> Option<Foremost> {
     let does =
         if passed.len() == 1 { "which waits".to_owned() } else { format!("at whose end {} waits", names.party(last)) };
     let sentence = format!("{who} waits for {thread}, {does} for {end}{call}");
-    Some(Foremost { sentence, parties: vec![last.clone(), main] })
+    Some(Foremost { sentence, parties: vec![last.clone(), main], awaited: None })
 }
 
 /// The function that Python called, where a library without lines in its frames rests in the C library: `sqlite3_step`, not `clock_nanosleep`.
@@ -127,7 +132,39 @@ fn side_by_side(context: &Context<'_>) -> Option<Foremost> {
         None => names.waited_for(first),
     };
     let call = names.call(&first.waiter, first.frame).phrase();
-    Some(Foremost { sentence: format!("{} threads wait for {what}{call}", waits.len()), parties })
+    Some(Foremost { sentence: format!("{} threads wait for {what}{call}", waits.len()), parties, awaited: None })
+}
+
+/// Several tasks of the program want the same lock, unit or signal. Tasks that wait for work are idle.
+fn tasks_side_by_side(context: &Context<'_>) -> Option<Foremost> {
+    let (names, seen) = (context.names, context.input.observations);
+    let is_wanted = |key: &ResourceKey| {
+        let role = names.described(key).and_then(|one| one.role);
+        matches!(role, Some(Role::Completed(completion)) if !matches!(completion, Completion::Put | Completion::Send))
+    };
+    let is_task = |party: &Party| matches!(party, Party::Resource(key) if key.kind.topic == Topic::Task);
+    let mut wanted: BTreeMap<&ResourceKey, Vec<&Wait>> = BTreeMap::new();
+    for wait in seen.waits.iter().filter(|wait| is_task(&wait.waiter) && wait.place.is_some()) {
+        wanted.entry(&wait.resource).or_default().push(wait);
+    }
+    let several = wanted.into_iter().filter(|(key, waits)| waits.len() > 1 && is_wanted(key));
+    let (key, waits) = several.max_by_key(|(_, waits)| waits.len())?;
+    let holds: Vec<&Hold> = seen.holds.iter().filter(|hold| hold.resource == *key && hold.gone.is_none()).collect();
+    let with_unit =
+        waits.iter().filter(|wait| holds.iter().any(|hold| hold.holder == wait.waiter && hold.taken.is_some()));
+    let by = match (with_unit.count(), holds.iter().find(|hold| hold.is_known())) {
+        (0, Some(hold)) => format!(", held by {}", names.party(&hold.holder)),
+        (0, None) => String::new(),
+        (1, _) => "; one of them has taken it before".to_owned(),
+        (count, _) => format!("; {count} of them have taken it before"),
+    };
+    let place = waits.iter().find_map(|wait| wait.place.as_ref());
+    let at = place.map(|at| format!(" at {}:{}", short_path(&at.file), at.line)).unwrap_or_default();
+    Some(Foremost {
+        sentence: format!("{} tasks await {}{at}{by}", waits.len(), names.resource(key)),
+        parties: waits.iter().map(|wait| wait.waiter.clone()).collect(),
+        awaited: Some(key.clone()),
+    })
 }
 
 /// "; its child python3 (12) exited with status 3": of the processes of these parties, where one of them waits for what another process

@@ -80,6 +80,8 @@ pub(crate) struct Judgement {
     pub sentence: String,
     /// Whom that is about, where it is about others than the main thread, and nothing is wrong.
     pub foremost: Vec<Party>,
+    /// What these wait for, where they are tasks.
+    pub awaited: Option<ResourceKey>,
     /// Threads that cannot go on because of the cycles, else of the lost owners, else of the waits without end, else of the threads of
     /// the first finding that is no mere note; without these themselves.
     pub victims: Vec<Party>,
@@ -224,14 +226,14 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
         }
         sentence += &dead;
     }
-    let foremost = foremost.map(|one| one.parties).unwrap_or_default();
+    let (foremost, awaited) = foremost.map(|one| (one.parties, one.awaited)).unwrap_or_default();
     let passed_over = input.image.kernel.passed_over;
     if verdict.exit_code() == 0 && passed_over > 0 {
         let were = if passed_over == 1 { "child process was" } else { "child processes were" };
         sentence += &format!("; {passed_over} {were} not looked at: --tree");
     }
     gaps.extend(kept_by_wake_source(&context, &graph));
-    Judgement { verdict, cycles, findings, summary, sentence, foremost, victims, roles, gaps, suspicions }
+    Judgement { verdict, cycles, findings, summary, sentence, foremost, awaited, victims, roles, gaps, suspicions }
 }
 
 /// Each thing that seems wrong.

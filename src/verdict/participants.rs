@@ -235,7 +235,8 @@ impl<'r> Drawing<'r> {
         }
         let grave = report.findings.first().filter(|finding| finding.severity != Severity::Note);
         let about_tasks = grave.filter(|finding| finding.threads.is_empty());
-        let tasks: Vec<Party> = about_tasks.into_iter().flat_map(|finding| self.of_tasks(&finding.resources)).collect();
+        let things = about_tasks.map_or(&report.awaited, |finding| &finding.resources);
+        let tasks: Vec<Party> = self.of_tasks(things);
         if !tasks.is_empty() {
             return tasks;
         }

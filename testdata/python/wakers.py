@@ -2027,7 +2027,6 @@ def job_asked_for_again_by_two_functions_and_an_exception():
 
 def asked_for_again_beside(act, begin, *helpers):
     """Another thread acts on the loader after some time."""
-    truth("blocked", asleep=1)
     loader = Loader(*helpers)
 
     def later():
@@ -2047,22 +2046,27 @@ def job_asked_for_again_by_two_functions_while_a_helper_lives_that_ends():
 
 
 def job_asked_for_again_by_two_functions_while_another_says_a_word():
+    truth("blocked", asleep=1)
     asked_for_again_beside(lambda loader: setattr(loader, "phase", "ended"), Loader.next_while_running)
 
 
 def job_asked_for_again_by_two_functions_while_another_changes_a_dictionary():
+    truth("blocked", asleep=1)
     asked_for_again_beside(lambda loader: loader.parts.update(loader="ended"), Loader.next_while_running)
 
 
 def job_asked_for_again_by_two_functions_while_another_fills_a_list():
+    truth("blocked", asleep=1)
     asked_for_again_beside(lambda loader: loader.ended.append(1), Loader.next_while_running)
 
 
 def job_asked_for_again_by_two_functions_while_another_adds_a_helper():
+    truth("blocked", asleep=1)
     asked_for_again_beside(lambda loader: (loader.used.append(True), loader.helpers.append(ENDED)), Loader.next)
 
 
 def job_asked_for_again_by_two_functions_until_another_replaces_one():
+    truth("blocked", asleep=1)
     asked_for_again_beside(lambda loader: setattr(loader, "ask", lambda: (True, 1)), Loader.next)
 
 
@@ -2130,6 +2134,237 @@ def job_asked_for_again_with_a_thing_that_ends_after_a_round():
     ready()
     while not stopped.is_set():
         ask(Job(stopped.set))
+
+
+def job_asked_for_again_while_the_main_thread_lives_which_has_ended():
+    truth("blocked", asleep=1)
+    jobs = queue.Queue()
+
+    def work():
+        while threading.main_thread().is_alive():
+            try:
+                jobs.get(timeout=PERIOD)
+            except queue.Empty:
+                pass
+
+    threading.Thread(target=work).start()
+    ready()
+
+
+class Empty(Exception):
+    pass
+
+
+def job_asked_for_again_until_an_exception_of_another_class_with_the_name():
+    truth("blocked", asleep=1)
+    jobs = queue.Queue()
+    ready()
+    while True:
+        try:
+            jobs.get(timeout=PERIOD)
+        except Empty:
+            pass
+
+
+class Ends(threading.Event):
+    end = time.monotonic() + LAST
+
+    def is_set(self):
+        return time.monotonic() > self.end
+
+
+def job_asked_for_again_until_an_event_that_knows_a_time():
+    truth("blocked", asleep=1)
+    jobs, ends = queue.Queue(), Ends()
+    ready()
+    while not ends.is_set():
+        try:
+            jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+class Queue(queue.Queue):
+    """Has an item after some time."""
+    end = time.monotonic() + LAST
+
+    def _qsize(self):
+        return int(time.monotonic() > self.end)
+
+    def _get(self):
+        return 1
+
+
+def job_asked_for_again_of_a_queue_that_fills_by_itself():
+    truth("blocked", asleep=1)
+    jobs = Queue()
+    ready()
+    while True:
+        try:
+            return jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+def job_asked_for_again_by_a_function_that_another_patches():
+    truth("blocked", asleep=1)
+    loader = Loader()
+
+    def patch():
+        time.sleep(LAST)
+        Loader.ask = lambda self: (True, 1)
+
+    start(patch)
+    ready()
+    loader.next()
+
+
+def job_asked_for_again_until_another_puts_a_module_in_place_of_one():
+    import types
+    truth("blocked", asleep=1)
+    loader, before, after = Loader(), types.ModuleType("before"), types.ModuleType("after")
+    before.goes_on, after.goes_on = True, False
+    loader.config = before
+
+    def change(module):
+        time.sleep(LAST)
+        loader.config = module
+
+    def loop(loader):
+        while loader.config.goes_on:
+            try:
+                loader.jobs.get(timeout=PERIOD)
+            except queue.Empty:
+                pass
+
+    start(change, "change", after)
+    ready()
+    loop(loader)
+
+
+def item_that_comes_when_a_thing_dies_that_another_has():
+    import weakref
+    truth("blocked", asleep=1)
+    jobs, thing = queue.Queue(), Thing()
+    watch = weakref.ref(thing, jobs.put)
+    start(lambda thing: time.sleep(LAST), "later", thing)
+    del thing
+    ready()
+    jobs.get()
+    del watch
+
+
+def job_asked_for_again_until_things_have_died_that_a_list_watches():
+    import weakref
+    truth("blocked", asleep=1)
+    jobs, thing, alive = queue.Queue(), Thing(), []
+    alive.append(weakref.ref(thing, alive.remove))
+    start(lambda thing: time.sleep(LAST), "later", thing)
+    del thing
+    ready()
+    while alive:
+        try:
+            jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+def handle(*_):
+    pass
+
+
+def job_asked_for_again_beside_a_thing_that_ends_with_the_first_round():
+    truth("blocked", asleep=1)
+    jobs, stopped, first = queue.Queue(), threading.Event(), True
+    ready()
+    while not stopped.is_set():
+        try:
+            handle(Job(stopped.set) if first else None, jobs.get(timeout=PERIOD))
+        except queue.Empty:
+            first = False
+
+
+def room_asked_for_again_for_a_thing_that_ends_with_the_first_round():
+    truth("blocked", asleep=1)
+    jobs, stopped, first = queue.Queue(1), threading.Event(), True
+    jobs.put(0)
+    ready()
+    while not stopped.is_set():
+        try:
+            jobs.put(Job(stopped.set) if first else 1, timeout=PERIOD)
+        except queue.Full:
+            first = False
+
+
+def job_asked_for_again_with_a_limit_that_another_changes():
+    truth("blocked", asleep=1)
+    loader = Loader()
+    loader.limit = PERIOD
+
+    def change():
+        time.sleep(LAST)
+        loader.limit = -1
+
+    def loop(loader):
+        while True:
+            try:
+                loader.jobs.get(timeout=loader.limit)
+            except queue.Empty:
+                pass
+
+    start(change)
+    ready()
+    loop(loader)
+
+
+def event_asked_for_again_by_code_in_c_first():
+    truth("blocked", asleep=1)
+    done = threading.Event()
+    ready()
+    if list(map(done.wait, [PERIOD, 1])):
+        return
+    while not done.wait(PERIOD):
+        pass
+
+
+class Computed:
+    def __init__(self, compute):
+        self.compute = compute
+
+    def __get__(self, instance, owner):
+        return self.compute()
+
+
+class Config:
+    end = time.monotonic() + LAST
+    value = Computed(lambda: None if time.monotonic() > Config.end else 1)
+
+
+def job_asked_for_again_while_a_class_computes_that():
+    truth("blocked", asleep=1)
+    jobs = queue.Queue()
+    ready()
+    while Config.value is not None:
+        try:
+            jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
+
+
+def job_asked_for_again_by_a_loop_in_which_the_collector_runs():
+    import gc
+    truth("blocked", asleep=1)
+    jobs, stopped = queue.Queue(), threading.Event()
+    job = Job(stopped.set)
+    job.own = job
+    del job
+    gc.set_threshold(1 << 20)
+    ready()
+    while not stopped.is_set():
+        try:
+            jobs.get(timeout=PERIOD)
+        except queue.Empty:
+            pass
 
 
 def event_set_when_a_cycle_dies_that_a_weak_reference_watches():

@@ -2,6 +2,7 @@
 //!
 //! In: objects. Out: what each leads to is reached, by the rule for its type.
 
+use super::super::finalisers;
 use super::super::objects::METHOD_OBJECT;
 use super::super::uses::CodePart;
 use super::tables::{
@@ -116,7 +117,7 @@ impl Walk<'_, '_> {
     pub(super) fn callbacks(&mut self, object: Addr) {
         let objects = self.inspector.objects();
         for callback in objects.callbacks_at_death(object) {
-            if self.is_of_program(callback) {
+            if !finalisers::is_of_library(self.inspector, callback) {
                 self.todo.push(callback);
             } else if objects.class_name(callback).as_deref() == Some("finalize") {
                 let registry =

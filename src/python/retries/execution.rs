@@ -33,6 +33,8 @@ pub(super) struct Execution<'e, 'f> {
     /// executed here.
     assumed: Vec<(Addr, u64, Addr)>,
     confirmed: BTreeSet<(Addr, u64, Addr)>,
+    /// The calls that waited, as code and place. That of the process's frame is one of them, or loads the method itself.
+    waited: BTreeSet<(Addr, u64)>,
     /// Names of arguments precede the next call.
     has_names: bool,
     states: BTreeSet<Vec<State>>,
@@ -56,6 +58,7 @@ impl<'e, 'f> Execution<'e, 'f> {
             running: Vec::new(),
             assumed: Vec::new(),
             confirmed: BTreeSet::new(),
+            waited: BTreeSet::new(),
             has_names: false,
             states: BTreeSet::new(),
             changes: BTreeSet::new(),
@@ -75,6 +78,8 @@ impl<'e, 'f> Execution<'e, 'f> {
         if !matches!(here.operation, Operation::Call { .. }) {
             return None;
         }
+        let first = (self.running.last()?.code.address, here.start);
+        let is_direct = self.is_direct(&here)?;
         self.time_out(&here)?;
         for _ in 0..MOST_STEPS_OF_A_LOOP {
             let here = self.here()?;
@@ -82,7 +87,7 @@ impl<'e, 'f> Execution<'e, 'f> {
                 Operation::Call { callee, names } => {
                     if self.make_call(&here, callee.into(), names.into())? {
                         let all = self.assumed.iter().all(|assumed| self.confirmed.contains(assumed));
-                        return all.then_some(());
+                        return (all && (is_direct || self.waited.contains(&first))).then_some(());
                     }
                 }
                 Operation::Return => {
@@ -115,10 +120,43 @@ impl<'e, 'f> Execution<'e, 'f> {
         function.code.instructions.get(&function.next).copied()
     }
 
+    /// Whether a call of the process's frame is certainly one of the method that waits, as its instructions load nothing but the
+    /// method and the arguments: code in C may call the method any number of times.
+    fn is_direct(&self, call: &Instruction) -> Option<bool> {
+        let names = match call.operation {
+            Operation::Call { names, .. } => u64::from(names),
+            _ => return None,
+        };
+        let mut wanted = call.argument + names;
+        for before in self.running.last()?.code.instructions.range(..call.start).rev().map(|(_, one)| one) {
+            let loads = match before.operation {
+                Operation::Nothing | Operation::Names | Operation::Unused => 0,
+                Operation::LoadFast
+                | Operation::LoadConst
+                | Operation::LoadGlobal
+                | Operation::LoadCell
+                | Operation::SmallNumber
+                | Operation::LoadName => 1,
+                Operation::LoadTwoFast => 2,
+                Operation::LoadAttribute | Operation::LoadMethod if wanted == 0 => {
+                    let (index, _) = before.attribute(self.version)?;
+                    return Some(self.name(index)? == self.call.method);
+                }
+                _ => return Some(false),
+            };
+            match wanted.checked_sub(loads) {
+                Some(left) => wanted = left,
+                None => return Some(false),
+            }
+        }
+        Some(false)
+    }
+
     /// Execute a call: whether it is the one that waits, in a state that it had before.
     fn make_call(&mut self, here: &Instruction, callee: usize, names: usize) -> Option<bool> {
         let has_names = std::mem::take(&mut self.has_names) || names > 0;
         let function = self.running.last_mut()?;
+        let code = function.code.address;
         function.pop_many(names)?;
         let arguments = function.pop_many(usize::try_from(here.argument).ok()?)?;
         let mut slots = function.pop_many(callee)?;
@@ -132,6 +170,8 @@ impl<'e, 'f> Execution<'e, 'f> {
             Value::Method(name) => match self.call.queries.iter().find(|(query, _)| query == name) {
                 Some((_, answer)) => Value::Truth(*answer),
                 None => {
+                    self.pass(&arguments)?;
+                    self.waited.insert((code, here.start));
                     let is_known = !self.states.insert(self.running.iter().map(Activation::state).collect());
                     self.time_out(here)?;
                     return Some(is_known);
@@ -156,6 +196,17 @@ impl<'e, 'f> Execution<'e, 'f> {
         function.stack.push(result);
         function.next = here.end;
         Some(false)
+    }
+
+    /// Arguments of the wait: what is put into a queue may be anything; all others are plain, so that no code runs for them.
+    fn pass(&mut self, arguments: &[Value]) -> Option<()> {
+        let skipped = usize::from(self.call.method == "put");
+        for argument in arguments.iter().skip(skipped) {
+            if let Some(object) = argument.object_that_stays(&mut self.changes) {
+                ends_quietly(self.objects, object).then_some(())?;
+            }
+        }
+        Some(())
     }
 
     /// The result of one of the interpreter's own functions.
@@ -217,7 +268,7 @@ impl<'e, 'f> Execution<'e, 'f> {
 
     /// Whether no code runs because a variable of a frame does not have an object any more: none runs at its end, or a function
     /// further out, what that has as an attribute, or a module has it as well.
-    fn outlives(&self, object: Addr) -> bool {
+    pub(super) fn outlives(&self, object: Addr) -> bool {
         let outer =
             self.frames.iter().skip(self.taken.saturating_sub(1)).filter_map(|frame| self.inspector.frame(frame));
         let mut kept = outer.flat_map(|frame| {
@@ -236,7 +287,7 @@ impl<'e, 'f> Execution<'e, 'f> {
         let value = match self.call.time_out {
             TimeOut::False => Value::Truth(false),
             TimeOut::Nothing => Value::Nothing,
-            TimeOut::Raises(_) => return self.raise(call.end),
+            TimeOut::Raises(..) => return self.raise(call.end),
         };
         let function = self.function()?;
         function.stack.push(value);
@@ -250,6 +301,10 @@ impl<'e, 'f> Execution<'e, 'f> {
         loop {
             let (inspector, version) = (self.inspector, self.version);
             let function = self.function()?;
+            // Operands end here, and those of the process's frame may be others than in this round.
+            if function.stack.iter().any(|value| !matches!(value, Value::Unknown | Value::TimeOut)) {
+                return None;
+            }
             function.stack.clear();
             let handler = || inspector.frames().handler_of(function.code.address, end - 1);
             if let Some(handler) = (version >= (3, 11, 0)).then(handler).flatten() {
@@ -555,11 +610,10 @@ impl<'e, 'f> Execution<'e, 'f> {
     }
 
     /// Whether the time-out's exception is certainly of this class.
-    fn is_of(&self, class: &Value) -> bool {
-        let class = class.object().filter(|class| self.objects.is_class(*class));
-        let name = class.and_then(|class| self.objects.name_of_class(class));
-        let TimeOut::Raises(raised) = self.call.time_out else { return false };
-        let short = name.as_deref().map(|name| name.rsplit('.').next().unwrap_or(name));
-        short.is_some_and(|short| short == raised || matches!(short, "Exception" | "BaseException"))
+    fn is_of(&mut self, class: &Value) -> bool {
+        let TimeOut::Raises(module, name) = self.call.time_out else { return false };
+        let Some(class) = class.object_that_stays(&mut self.changes) else { return false };
+        let mut raised = self.inspector.globals(module, name);
+        raised.any(|raised| self.objects.class_parts(raised).is_some_and(|(_, order)| order.contains(&class)))
     }
 }

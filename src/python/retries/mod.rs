@@ -25,8 +25,8 @@ pub(crate) enum TimeOut {
     False,
     /// It returns None.
     Nothing,
-    /// It raises an exception of the class with this name.
-    Raises(&'static str),
+    /// It raises an exception of the class with this name in a module.
+    Raises(&'static str, &'static str),
 }
 
 /// A call that waits with a time-out.
@@ -60,12 +60,23 @@ pub(crate) struct Loop<'f> {
 }
 
 /// The loop in which a call is made again after each time-out; `None` where it may end by itself. `frames` begin with the one that
-/// calls, and go outwards.
-pub(crate) fn around<'f>(inspector: &Inspector<'_>, frames: &[&'f PythonFrame], call: &TimedCall) -> Option<Loop<'f>> {
+/// calls, and go outwards; `passed` is an object that the call was given.
+pub(crate) fn around<'f>(
+    inspector: &Inspector<'_>,
+    frames: &[&'f PythonFrame],
+    call: &TimedCall,
+    passed: Option<Addr>,
+) -> Option<Loop<'f>> {
+    if !lookup::is_of_library(inspector, call) {
+        return None;
+    }
     let mut execution = execution::Execution::new(inspector, frames, call)?;
+    if passed.is_some_and(|object| !execution.outlives(object)) {
+        return None;
+    }
     execution.run()?;
     let objects = inspector.objects();
-    let is_queue = matches!(call.time_out, TimeOut::Raises("Empty" | "Full"));
+    let is_queue = matches!(call.time_out, TimeOut::Raises("queue", _));
     let attributes = is_queue.then(|| objects.attributes(call.object)).flatten().unwrap_or_default();
     // Code that has only the container of a queue's items can change these.
     let values = attributes.into_iter().map(|(_, value)| value);

@@ -448,7 +448,8 @@ fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, bel
     let behind = lock_object::find(process, &facts.inspector, thread, below);
     let mut purpose = threading_objects::purpose(facts, thread, behind.as_ref())?;
     let retried = match below.timed {
-        true => retried::retried(&facts.inspector, thread.image.tid, &purpose, behind.as_ref()),
+        true => retried::retried(&facts.inspector, thread.image.tid, &purpose, behind.as_ref())
+            .filter(|retried| !retried.may_be_ended_by_collector(facts)),
         false => None,
     };
     if let (Some(HolderRule::Wakers { until, .. }), Some(retried)) = (&mut purpose.rule, &retried) {

@@ -5,9 +5,9 @@
 //! asks for besides. One sample shows it by code alone, so it is no more than inferred; samples that are further
 //! apart see it begin anew ([`crate::run`]).
 
-use super::HolderRule;
 use super::lock_object::{LockObject, What};
 use super::threading_objects::{Purpose, method};
+use super::{Facts, HolderRule};
 use crate::image::Addr;
 use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
@@ -25,11 +25,11 @@ const CLASSES: &[Row] = &[
     (&["Event"], "wait", TimeOut::False, &[("is_set", false)]),
     (&["Condition"], "wait", TimeOut::False, &[]),
     (&["Semaphore", "BoundedSemaphore"], "acquire", TimeOut::False, &[]),
-    (QUEUES, "get", TimeOut::Raises("Empty"), &[("empty", true)]),
-    (QUEUES, "put", TimeOut::Raises("Full"), &[("full", true)]),
-    (&["Future"], "result", TimeOut::Raises("TimeoutError"), &[("done", false)]),
-    (&["Future"], "exception", TimeOut::Raises("TimeoutError"), &[("done", false)]),
-    (RESULTS, "get", TimeOut::Raises("TimeoutError"), &[("ready", false)]),
+    (QUEUES, "get", TimeOut::Raises("queue", "Empty"), &[("empty", true)]),
+    (QUEUES, "put", TimeOut::Raises("queue", "Full"), &[("full", true)]),
+    (&["Future"], "result", TimeOut::Raises("concurrent.futures._base", "TimeoutError"), &[("done", false)]),
+    (&["Future"], "exception", TimeOut::Raises("concurrent.futures._base", "TimeoutError"), &[("done", false)]),
+    (RESULTS, "get", TimeOut::Raises("multiprocessing.context", "TimeoutError"), &[("ready", false)]),
     (RESULTS, "wait", TimeOut::Nothing, &[("ready", false)]),
 ];
 const QUEUES: &[&str] = &["Queue", "LifoQueue", "PriorityQueue"];
@@ -40,6 +40,19 @@ pub(super) struct Retried {
     pub(super) evidence: String,
     /// The changes that would end the loop around it.
     pub(super) until: Vec<Change>,
+    /// The object that it waits for.
+    object: Addr,
+}
+
+impl Retried {
+    /// Whether the collector, which may run while the loop does, could end it by a finaliser.
+    pub(super) fn may_be_ended_by_collector(&self, facts: &Facts<'_>) -> bool {
+        facts.finalisers().iter().any(|finaliser| {
+            let reached = &finaliser.reached;
+            let changes = |change: &Change| matches!(change, Change::Of(object) if reached.has(*object));
+            reached.anything.is_some() || reached.has(self.object) || self.until.iter().any(changes)
+        })
+    }
 }
 
 /// Whether a wait with a time-out is made again for ever, or until something changes.
@@ -58,11 +71,13 @@ pub(super) fn retried(
             (timed(object, "acquire", TimeOut::False, &[("locked", true)]), call_at)
         }
         Some((What::SimpleQueue, object)) => {
-            (timed(object, "get", TimeOut::Raises("Empty"), &[("empty", true)]), call_at)
+            (timed(object, "get", TimeOut::Raises("_queue", "Empty"), &[("empty", true)]), call_at)
         }
         _ => (of_method(inspector, purpose, stack.get(call_at)?)?, call_at + 1),
     };
-    let Loop { frame, until } = retries::around(inspector, stack.get(caller..)?, &call)?;
+    let put = stack.get(call_at).filter(|_| call.method == "put").and_then(|frame| inspector.frame(frame));
+    let item = put.and_then(|frame| frame.variable("item"));
+    let Loop { frame, until } = retries::around(inspector, stack.get(caller..)?, &call, item)?;
     // Only for waits that no holder ends is it asked who could change these things.
     let is_asked = matches!(purpose.rule, Some(HolderRule::Wakers { .. }));
     (until.is_empty() || is_asked).then(|| {
@@ -72,7 +87,7 @@ pub(super) fn retried(
             "after each time-out {function} does nothing but call {} of the same object again{but}",
             call.method
         );
-        Retried { evidence, until }
+        Retried { evidence, until, object: call.object }
     })
 }
 
