@@ -190,7 +190,7 @@ pub struct Report {
     /// Whom the scenes are to show where nothing is wrong and others matter more than the main thread.
     #[serde(skip)]
     pub(crate) foremost: Vec<ThreadReference>,
-    /// What the tasks wait for that the scenes are to show in their place.
+    /// Things whose waiting tasks the scenes show in place of threads.
     #[serde(skip)]
     pub(crate) awaited: Vec<String>,
     /// Captured processes.

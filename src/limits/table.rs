@@ -129,9 +129,9 @@ limits! {
         MOST_SLOTS: u64 = 4096, Shape "the frame is none";
         /// Instructions of a loop around a wait that are executed to see whether it ever ends: those around a call are some dozens.
         MOST_STEPS_OF_A_LOOP: usize = 2048, Beyond "a longer loop counts as one that ends by itself";
-        /// Functions, each called by the one before, of such a loop.
+        /// Functions of a loop around a wait, each called by the one before.
         MOST_FUNCTIONS_OF_A_LOOP: usize = 16, Beyond "a loop with more counts as one that ends by itself";
-        /// Elements of a container that such a loop goes through.
+        /// Elements of a container that a loop around a wait goes through.
         MOST_ELEMENTS_OF_A_LOOP: u64 = 256, Beyond "a loop over more counts as one that ends by itself";
         /// Blocks of one frame (CO_MAXBLOCKS).
         MOST_BLOCKS: u32 = 20, Shape "CPython refuses to compile more";

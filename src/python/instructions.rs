@@ -51,7 +51,7 @@ pub(super) enum Operation {
     StoreTwoFast,
     StoreAndLoadFast,
     DeleteFast,
-    /// Drop the top; push it once more, or one further down; change it with that, or put it below so many.
+    /// Drop the top; push it once more, or one further down; change it with that, or put it below a number of others.
     Pop,
     Duplicate,
     PushCopy,
@@ -64,7 +64,7 @@ pub(super) enum Operation {
     Is,
     /// Order of the upper two, by its argument; also identity, or whether an exception matches (3.8).
     Compare,
-    /// Put a tuple or list in the place of its elements, and these in the place of such a one.
+    /// Make a tuple or list from its elements, or take one apart.
     Make,
     Unpack,
     /// Put an element in the place of container and key; the same by its argument (3.14 on).

@@ -19,7 +19,7 @@ pub(super) struct Foremost {
     pub(super) sentence: String,
     /// Whom it is about, the most important first.
     pub(super) parties: Vec<Party>,
-    /// What they wait for, where they are tasks.
+    /// The thing that they wait for, where they are tasks.
     pub(super) awaited: Option<ResourceKey>,
 }
 

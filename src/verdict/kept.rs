@@ -33,8 +33,8 @@ pub(super) fn by_generator<'a>(context: &Context<'a>, key: &ResourceKey) -> Opti
     })
 }
 
-/// The lock that a waiter for `awaited` keeps and that another waiter needs. Of several it is one that somebody needs who could
-/// end the wait, then one without a time limit, and then the one that was taken last.
+/// The lock that a waiter for `awaited` keeps and that another waiter needs. A lock that a possible giver needs
+/// comes first, then one without a time limit, and then the one that was taken last.
 pub(super) fn meanwhile<'a>(context: &Context<'a>, waiter: &Party, awaited: &ResourceKey) -> Option<Meanwhile<'a>> {
     let seen = context.input.observations;
     let kept = seen.holds.iter().filter(|hold| {

@@ -80,7 +80,7 @@ pub(crate) struct Judgement {
     pub sentence: String,
     /// Whom that is about, where it is about others than the main thread, and nothing is wrong.
     pub foremost: Vec<Party>,
-    /// What these wait for, where they are tasks.
+    /// The thing that these wait for, where they are tasks.
     pub awaited: Option<ResourceKey>,
     /// Threads that cannot go on because of the cycles, else of the lost owners, else of the waits without end, else of the threads of
     /// the first finding that is no mere note; without these themselves.

@@ -133,7 +133,7 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
     let could = seen.holds.iter().filter(|hold| hold.resource == known_wakers.resource && hold.gone.is_none());
     let role = context.names.described(&known_wakers.resource).and_then(|one| one.role);
     let call = if matches!(role, Some(Role::UnfinishedItems { .. })) { "call task_done()" } else { "give it" };
-    // Who waits for a lock itself has never had it.
+    // Another waiter for a lock has never had it.
     let waits_too = |hold: &&Hold| {
         let mut waits = end.waits.iter().map(|wait| &seen.waits[*wait]);
         wait.resource.kind.is_lock() && waits.any(|wait| wait.waiter == hold.holder)

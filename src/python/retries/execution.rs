@@ -410,7 +410,7 @@ impl<'e, 'f> Execution<'e, 'f> {
                 }
                 return here.target(way, self.version);
             }
-            // Of the iterator and a last value, which is none here; from 3.13 on of that alone.
+            // Up to 3.12 it drops the iterator and a last value, which is none here; later that value alone.
             Operation::EndFor if self.version < (3, 13, 0) => drop(self.function()?.pop()?),
             Operation::EndFor => {}
             Operation::Jump(way) => return here.target(way, self.version),

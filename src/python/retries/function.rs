@@ -12,7 +12,7 @@ use crate::python::inspect::Inspector;
 use crate::python::instructions::{Instruction, decode, in_units};
 use crate::python::values::{Frame, Frames};
 
-/// What a function executes.
+/// The code of a function.
 pub(super) struct Code {
     pub(super) address: Addr,
     /// By where they start.
@@ -37,7 +37,7 @@ impl Code {
 pub(super) struct Activation {
     pub(super) code: Rc<Code>,
     pub(super) globals: Option<Addr>,
-    /// What the variables of the process's frame have; none in a function that was called on the way.
+    /// The variables of the process's frame; none in a function that was called on the way.
     pub(super) variables: Vec<Addr>,
     /// Variables that were assigned on the way: `None` is unbound.
     pub(super) assigned: BTreeMap<u64, Option<Value>>,

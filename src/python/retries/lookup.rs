@@ -1,7 +1,7 @@
-//! What code gets when it asks an object for an attribute.
+//! Attributes of objects, as code gets them.
 //!
 //! In: an object, a name. Out: the [`Value`], where no code runs for it: what the object, its class or its module has, a
-//! method of Python, or the answer to a question. What is computed (properties, `__getattr__`) is none.
+//! method of Python, or the answer to a question. Computed ones (properties, `__getattr__`) are none.
 
 use std::collections::BTreeSet;
 
@@ -131,7 +131,7 @@ fn of_object(
         return None;
     }
     let own = objects.attribute(object, name);
-    // What a class has may be computed for it.
+    // A class may compute an attribute for those who ask it.
     let is_plain = |value: Addr| !objects.is_class(object) || is_data(objects, value);
     let Some((class, found)) = found(inspector, object, name) else { return shared(own.filter(|own| is_plain(*own))?) };
     match &*objects.class_name(found)? {
@@ -140,7 +140,7 @@ fn of_object(
             changes.extend([Change::Of(object), Change::Of(class)]);
             Some(Value::Function(found, Some(Box::new(owner))))
         }
-        // What the class has for all, until the object has its own.
+        // The class has it for all objects, until one has its own.
         _ if is_data(objects, found) => {
             changes.insert(Change::Of(class));
             shared(own.unwrap_or(found))

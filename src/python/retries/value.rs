@@ -1,4 +1,4 @@
-//! What is known of a value while code is executed, and what follows from it.
+//! Values while code is executed, as far as they are known, and what follows from them.
 //!
 //! In: objects of the process, and values made from them. Out: truth, identity, numbers, elements. What another thread
 //! could change of these is noted in `changes` by whoever asks.

@@ -62,7 +62,7 @@ pub(super) fn of_task(completion: Completion) -> (&'static str, Vec<String>) {
         ),
         Completion::Unpark => ("nobody is left that wakes it", "wake it on every path, after an error, too"),
     };
-    // Whoever took a lock is known by its code, also where it has ended.
+    // The code shows which task took a lock, also where that has ended.
     let lost = (completion != Completion::Unlock).then(|| LOST_TASK.into());
     (missing, std::iter::once(advice.into()).chain(lost).collect())
 }

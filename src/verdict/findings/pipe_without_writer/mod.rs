@@ -44,7 +44,7 @@ const OWN_CONNECTION: [&str; 2] = [
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let role = |draft: &Draft| draft.resources.first().and_then(|key| context.names.described(key)?.role);
     let mut drafts = context.dead_end_drafts(Kind::has_two_ends);
-    // Who waits for an answer of a server waits because the server itself waits for one that it cannot accept.
+    // A client waits because its server itself waits for an answer that it cannot accept.
     drafts.sort_by_key(|draft| role(draft) != Some(Role::Unaccepted));
     for draft in &mut drafts {
         let (waiter, key) = (draft.parties.first(), draft.resources.first());
