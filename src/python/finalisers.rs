@@ -55,7 +55,7 @@ pub(crate) fn all(inspector: &Inspector<'_>, alive: &HashSet<Addr>) -> Vec<Final
             }
             End::Callback => {
                 let callback = objects.callback_of_weak_reference(object);
-                if let Some(callback) = callback.filter(|callback| !is_of_library(inspector, *callback)) {
+                if let Some(callback) = callback.filter(|callback| !reach::only_forgets(inspector, *callback)) {
                     roots.entry("a weak reference's callback".to_owned()).or_default().push(callback);
                 }
             }
@@ -103,21 +103,4 @@ fn end_of(inspector: &Inspector<'_>, class: Addr) -> End {
         matches!(objects.class_name(*function).as_deref(), None | Some("wrapper_descriptor" | "method_descriptor"))
     };
     finaliser.filter(|function| !is_plain(function)).map_or(End::Plain, End::Finaliser)
-}
-
-/// Whether a callback is the library's own, which only forgets what has died.
-pub(super) fn is_of_library(inspector: &Inspector<'_>, callback: Addr) -> bool {
-    let objects = inspector.objects();
-    match objects.class_name(callback).as_deref() {
-        Some("finalize") => return true,
-        // Callbacks in C forget what has died where they are of a module, or have a weak reference as those of abstract classes do.
-        Some("builtin_function_or_method") => {
-            let class = objects.bound(callback).and_then(|bound| objects.class_name(bound.object));
-            return class.is_none_or(|class| matches!(&*class, "module" | "weakref" | "weakref.ReferenceType"));
-        }
-        _ => {}
-    }
-    let file = objects.function(callback).and_then(|function| inspector.frames().code_file(function.code));
-    let is_library = |file: String| inspector.is_standard(&file) || inspector.origin(&file).waits_for_caller();
-    objects.class_name(callback).as_deref() == Some("function") && file.is_some_and(is_library)
 }

@@ -24,6 +24,7 @@ use super::uses::CodePart;
 use super::{PythonFrame, PythonThread};
 use crate::image::Addr;
 use crate::limits::python::{HOOKS_IN_INTERPRETER, LARGEST_STATE, MOST_CONTAINED, MOST_REACHED};
+pub(super) use objects::only_forgets;
 use tables::{CALLED_BY_ITSELF, DESCRIPTORS, HOOKS, LOG_HANDLERS, LOGS, NAMES_ANYTHING, NAMES_CLASSES, RECEIVING};
 pub(crate) use tables::{CANCELS, USES_DESCRIPTORS};
 

@@ -2,7 +2,7 @@
 //!
 //! In: objects. Out: what each leads to is reached, by the rule for its type.
 
-use super::super::finalisers;
+use super::super::inspect::Inspector;
 use super::super::objects::METHOD_OBJECT;
 use super::super::uses::CodePart;
 use super::tables::{
@@ -117,7 +117,7 @@ impl Walk<'_, '_> {
     pub(super) fn callbacks(&mut self, object: Addr) {
         let objects = self.inspector.objects();
         for callback in objects.callbacks_at_death(object) {
-            if !finalisers::is_of_library(self.inspector, callback) {
+            if !only_forgets(self.inspector, callback) {
                 self.todo.push(callback);
             } else if objects.class_name(callback).as_deref() == Some("finalize") {
                 let registry =
@@ -361,4 +361,21 @@ impl Walk<'_, '_> {
             self.gives_up(format!("it can reach a {name}, whose inside is not known"));
         }
     }
+}
+
+/// Whether a callback is the library's own, which only forgets what has died.
+pub(in crate::python) fn only_forgets(inspector: &Inspector<'_>, callback: Addr) -> bool {
+    let objects = inspector.objects();
+    match objects.class_name(callback).as_deref() {
+        Some("finalize") => return true,
+        // Callbacks in C forget what has died where they are of a module, or have a weak reference as those of abstract classes do.
+        Some("builtin_function_or_method") => {
+            let class = objects.bound(callback).and_then(|bound| objects.class_name(bound.object));
+            return class.is_none_or(|class| matches!(&*class, "module" | "weakref" | "weakref.ReferenceType"));
+        }
+        _ => {}
+    }
+    let file = objects.function(callback).and_then(|function| inspector.frames().code_file(function.code));
+    let is_library = |file: String| inspector.is_standard(&file) || inspector.origin(&file).waits_for_caller();
+    objects.class_name(callback).as_deref() == Some("function") && file.is_some_and(is_library)
 }
