@@ -198,12 +198,16 @@ impl<'e, 'f> Execution<'e, 'f> {
         Some(false)
     }
 
-    /// Arguments of the wait: what is put into a queue may be anything; all others are plain, so that no code runs for them.
+    /// Arguments of the wait. An item for a queue may be anything; all others are plain, so that no code runs for them. A global
+    /// among them counts as a constant.
     fn pass(&mut self, arguments: &[Value]) -> Option<()> {
         let skipped = usize::from(self.call.method == "put");
         for argument in arguments.iter().skip(skipped) {
-            if let Some(object) = argument.object_that_stays(&mut self.changes) {
+            if let Some(object) = argument.object() {
                 ends_quietly(self.objects, object).then_some(())?;
+            }
+            if let Value::Shared(_, change @ Change::Of(_)) = argument {
+                self.changes.insert(change.clone());
             }
         }
         Some(())
