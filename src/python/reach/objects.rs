@@ -117,7 +117,7 @@ impl Walk<'_, '_> {
     pub(super) fn callbacks(&mut self, object: Addr) {
         let objects = self.inspector.objects();
         for callback in objects.callbacks_at_death(object) {
-            if !only_forgets(self.inspector, callback) {
+            if self.is_of_program(callback) || acts(self.inspector, callback) {
                 self.todo.push(callback);
             } else if objects.class_name(callback).as_deref() == Some("finalize") {
                 let registry =
@@ -368,14 +368,30 @@ pub(in crate::python) fn only_forgets(inspector: &Inspector<'_>, callback: Addr)
     let objects = inspector.objects();
     match objects.class_name(callback).as_deref() {
         Some("finalize") => return true,
-        // Callbacks in C forget what has died where they are of a module, or have a weak reference as those of abstract classes do.
+        // Callbacks in C forget what has died, as those of abstract classes and of data of threads do, unless they are methods of a
+        // container or a lock.
         Some("builtin_function_or_method") => {
-            let class = objects.bound(callback).and_then(|bound| objects.class_name(bound.object));
-            return class.is_none_or(|class| matches!(&*class, "module" | "weakref" | "weakref.ReferenceType"));
+            let bound = objects.bound(callback).map(|bound| bound.object).filter(|object| !object.is_null());
+            let is_changed = |object: &Addr| {
+                let class = objects.class_name(*object);
+                let is_lock = class.as_deref().is_some_and(|class| class.ends_with("lock") || class.ends_with("RLock"));
+                let is_tuple = class.as_deref() == Some("tuple");
+                is_lock
+                    || !is_tuple && objects.sequence(*object, 1).is_some()
+                    || objects.items_up_to(*object, 1).is_some()
+            };
+            return !bound.is_some_and(|object| is_changed(&object));
         }
         _ => {}
     }
     let file = objects.function(callback).and_then(|function| inspector.frames().code_file(function.code));
     let is_library = |file: String| inspector.is_standard(&file) || inspector.origin(&file).waits_for_caller();
     objects.class_name(callback).as_deref() == Some("function") && file.is_some_and(is_library)
+}
+
+/// Whether a callback of the library acts on an object of the program: a method of C that does not only forget, or a partial.
+fn acts(inspector: &Inspector<'_>, callback: Addr) -> bool {
+    let class = inspector.objects().class_name(callback);
+    let is_bound = matches!(class.as_deref(), Some("builtin_function_or_method" | "functools.partial" | "method"));
+    is_bound && !only_forgets(inspector, callback)
 }

@@ -50,7 +50,7 @@ impl Retried {
         facts.finalisers().iter().any(|finaliser| {
             let reached = &finaliser.reached;
             let changes = |change: &Change| matches!(change, Change::Of(object) if reached.has(*object));
-            reached.anything.is_some() || reached.has(self.object) || self.until.iter().any(changes)
+            reached.has(self.object) || self.until.iter().any(changes)
         })
     }
 }
