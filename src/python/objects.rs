@@ -92,6 +92,8 @@ pub(crate) struct Function {
     pub(crate) globals: Addr,
     /// The name of the module that it says it is from, as text.
     pub(crate) module: Option<Addr>,
+    /// A tuple of the defaults of its last parameters, if it has any.
+    pub(crate) defaults: Option<Addr>,
     /// Tuples and dictionaries: its defaults, its closure, its attributes.
     pub(crate) brings: Vec<Addr>,
 }
@@ -371,15 +373,9 @@ impl<'a> Objects<'a> {
             _ => [32, 0, 88, 40, 48, 56, 72],
         };
         let [code, globals, module, brings @ ..] = offsets.map(|offset| self.field(object, offset));
+        let defaults = brings.first().copied().flatten().filter(|one| self.is(*one, IS_TUPLE));
         let brings = brings.into_iter().flatten().filter(|one| !one.is_null()).collect();
-        Some(Function { code: code?, globals: globals?, module: module.filter(|one| !one.is_null()), brings })
-    }
-
-    /// The defaults of a function's last parameters; none if it has none.
-    pub(crate) fn defaults(&self, function: Addr) -> Option<Vec<Addr>> {
-        // `func_defaults`, as in [`Objects::function`].
-        let offset = if self.layout.values.function_name - self.layout.head == 48 { 16 } else { 40 };
-        self.sequence(self.field(function, offset).filter(|one| self.is(*one, IS_TUPLE))?, MOST_BASES)
+        Some(Function { code: code?, globals: globals?, module: module.filter(|one| !one.is_null()), defaults, brings })
     }
 
     /// The dictionary and the classes, itself first, of a class.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::value::Value;
 use crate::image::Addr;
+use crate::limits::python::MOST_ELEMENTS_OF_A_LOOP;
 use crate::python::inspect::Inspector;
 use crate::python::instructions::{Instruction, decode, in_units};
 use crate::python::values::{Frame, Frames};
@@ -80,7 +81,8 @@ impl Activation {
         let parts = objects.function(function)?;
         let parameters = inspector.frames().parameters(parts.code)?;
         let missing = parameters.checked_sub(arguments.len())?;
-        let defaults = objects.defaults(function).unwrap_or_default();
+        let defaults =
+            parts.defaults.and_then(|defaults| objects.sequence(defaults, MOST_ELEMENTS_OF_A_LOOP)).unwrap_or_default();
         let defaults = defaults.get(defaults.len().checked_sub(missing)?..)?;
         let all = arguments.into_iter().chain(defaults.iter().map(|default| Value::Own(*default)));
         Some(Activation {

@@ -23,10 +23,10 @@ const HOOKS: [&str; 4] = ["_qsize", "_get", "_put", "_init"];
 
 /// Whether a call's method, its queries and the hooks that these call are the library's own, whatever the class is called.
 pub(super) fn is_of_library(inspector: &Inspector<'_>, call: &TimedCall) -> bool {
-    let names = std::iter::once(call.method).chain(call.queries.iter().map(|(query, _)| *query)).chain(HOOKS);
+    let mut names = std::iter::once(call.method).chain(call.queries.iter().map(|(query, _)| *query)).chain(HOOKS);
     let own = |name: &str| inspector.objects().attribute(call.object, name).is_some();
     let is_own = |name: &str| found(inspector, call.object, name).is_none_or(|(_, one)| is_librarys(inspector, one));
-    names.into_iter().all(|name| !own(name) && is_own(name))
+    names.all(|name| !own(name) && is_own(name))
 }
 
 /// Whether a class has this for a method of the standard library, or of C.

@@ -1,7 +1,7 @@
 //! Values while code is executed, as far as they are known, and what follows from them.
 //!
-//! In: objects of the process, and values made from them. Out: truth, identity, numbers, elements. What another thread
-//! could change of these is noted in `changes` by whoever asks.
+//! In: objects of the process, and values made from them. Out: truth, identity, numbers, elements, and in `changes` the
+//! ways in which another thread could make them others.
 
 use std::collections::BTreeSet;
 
